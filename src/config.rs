@@ -1,0 +1,137 @@
+//! `consumer.toml`: as written, then as meant. All checking happens in the conversion; what comes out of it
+//! can be used without looking twice.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// The configuration as meant.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Names slot, publication and progress record: `[a-z0-9_]{1,50}`.
+    pub stream: String,
+    pub source: Source,
+    pub sink: Sink,
+    pub batch: BatchLimits,
+    pub store: Store,
+    pub format: Format,
+    pub rebuild: Rebuild,
+    /// `[[table]]`, by `schema.table`.
+    pub tables: Vec<Table>,
+    pub retry: Retry,
+    pub run: Run,
+}
+
+#[derive(Clone, Debug)]
+pub struct Source {
+    /// Hosts, port, user, password, database: from the URL, then PG* variables, password and service files.
+    pub postgres: tokio_postgres::Config,
+    pub slot: String,
+    pub publication: String,
+    /// `schema.table` or `schema.*`; empty: the publication is left as it is.
+    pub tables: Vec<TablePattern>,
+    /// Make slot and publication when missing.
+    pub create: bool,
+    /// 17 and later: the slot is synchronised to standbys.
+    pub failover: bool,
+    /// Bytes of WAL the slot may hold before it is given up on purpose.
+    pub wal_budget: Option<u64>,
+    /// May write a 100-byte WAL message when a load waits on an idle server.
+    pub nudge: bool,
+    pub connect_timeout: Duration,
+    /// The network has been silent for this long: the connection is given up.
+    pub silence_timeout: Duration,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TablePattern {
+    pub schema: String,
+    /// `None`: every table of the schema.
+    pub table: Option<String>,
+}
+
+#[derive(Clone, Debug)]
+pub struct Sink {
+    pub kind: SinkKind,
+    /// Topics are `<prefix>.<schema>.<table>`.
+    pub topic_prefix: String,
+    /// The greatest event, key and value together, in bytes.
+    pub event_bytes_max: u64,
+    /// Headers of each event, `id` always among them.
+    pub headers: Vec<Header>,
+    /// Away longer than this, the source connection is closed until the sink is back.
+    pub grace: Duration,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SinkKind {
+    File { directory: PathBuf, segment_bytes: u64 },
+    Stdout,
+    Null,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Header {
+    Id,
+    Order,
+}
+
+/// When a batch closes.
+#[derive(Clone, Copy, Debug)]
+pub struct BatchLimits {
+    pub bytes: u64,
+    pub events: u64,
+    /// Under load: the longest that a batch gathers.
+    pub delay: Duration,
+    /// A source transaction larger than this is split and marked.
+    pub transaction_bytes_max: u64,
+}
+
+#[derive(Clone, Debug)]
+pub struct Store {
+    pub directory: PathBuf,
+    pub dedup_window: Duration,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Format {
+    /// `bigint = "string"`: 64-bit integers as JSON strings.
+    pub bigint_as_string: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct Rebuild {
+    pub automatic: bool,
+    pub max_per_hour: u32,
+    pub chunk_bytes: u64,
+    pub on_conflict: OnConflict,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnConflict {
+    Rebuild,
+    Stop,
+}
+
+#[derive(Clone, Debug)]
+pub struct Table {
+    pub schema: String,
+    pub name: String,
+    /// `initial = "load"`: its rows are read when it is first seen; `"none"`: only later changes are sent.
+    pub load: bool,
+}
+
+/// A retry budget; the same for source and sink.
+#[derive(Clone, Copy, Debug)]
+pub struct Retry {
+    /// First pause.
+    pub backoff_min: Duration,
+    /// Longest pause.
+    pub backoff_max: Duration,
+    /// All attempts together, since the last success.
+    pub total: Duration,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct Run {
+    pub shutdown_timeout: Duration,
+}
