@@ -1,0 +1,157 @@
+//! The publication: which tables the stream carries, and how walgate sees to it that they are in it.
+
+use crate::config::TablePattern;
+use crate::lsn::Oid;
+use crate::postgres::sql::Sql;
+use crate::postgres::{SourceError, quote_identifier, quote_literal, quote_table};
+
+/// `pg_publication`'s row for our publication.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Publication {
+    pub oid: u32,
+    pub all_tables: bool,
+    pub insert: bool,
+    pub update: bool,
+    pub delete: bool,
+    pub truncate: bool,
+}
+
+impl Publication {
+    /// Whether every kind of change is published: only then can a rebuild tell that a row vanished.
+    #[must_use]
+    pub fn all_operations(&self) -> bool {
+        self.insert && self.update && self.delete && self.truncate
+    }
+}
+
+/// A table as the publication publishes it: a root where `publish_via_partition_root` says so, else a leaf.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PublishedTable {
+    pub oid: Oid,
+    pub schema: String,
+    pub name: String,
+}
+
+/// Looks at the publication.
+///
+/// # Errors
+/// The server's.
+pub async fn look(sql: &Sql, name: &str) -> Result<Option<Publication>, SourceError> {
+    let statement = format!(
+        "SELECT oid, puballtables, pubinsert, pubupdate, pubdelete, pubtruncate FROM pg_publication WHERE pubname = {}",
+        quote_literal(name)
+    );
+    let rows = sql.rows("look at the publication", &statement).await?;
+    let Some(row) = rows.first() else { return Ok(None) };
+    Ok(Some(Publication {
+        oid: row.parsed("oid")?,
+        all_tables: row.is_true("puballtables")?,
+        insert: row.is_true("pubinsert")?,
+        update: row.is_true("pubupdate")?,
+        delete: row.is_true("pubdelete")?,
+        truncate: row.is_true("pubtruncate")?,
+    }))
+}
+
+/// The tables that the publication publishes, by name.
+///
+/// # Errors
+/// The server's.
+pub async fn tables(sql: &Sql, name: &str) -> Result<Vec<PublishedTable>, SourceError> {
+    let statement = format!(
+        "SELECT c.oid, p.schemaname, p.tablename FROM pg_publication_tables p \
+         JOIN pg_namespace n ON n.nspname = p.schemaname JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = p.tablename \
+         WHERE p.pubname = {} ORDER BY p.schemaname, p.tablename",
+        quote_literal(name)
+    );
+    let rows = sql.rows("look at the published tables", &statement).await?;
+    rows.iter()
+        .map(|row| Ok(PublishedTable { oid: Oid::new(row.parsed("oid")?), schema: row.text("schemaname")?.to_owned(), name: row.text("tablename")?.to_owned() }))
+        .collect()
+}
+
+/// A table that the configuration asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    pub schema: String,
+    pub name: String,
+    /// Named by itself, not by `schema.*`.
+    pub by_name: bool,
+    /// Its rows can be told apart: UPDATE and DELETE go on working once it is published.
+    pub identifiable: bool,
+    pub published: bool,
+}
+
+/// The ordinary and partitioned tables that match `patterns`, partitions left to their roots.
+///
+/// # Errors
+/// The server's.
+pub async fn wanted(sql: &Sql, publication: &str, patterns: &[TablePattern]) -> Result<Vec<Wanted>, SourceError> {
+    if patterns.is_empty() {
+        return Ok(Vec::new());
+    }
+    let condition: Vec<String> = patterns
+        .iter()
+        .map(|pattern| match &pattern.table {
+            Some(table) => format!("(n.nspname = {} AND c.relname = {})", quote_literal(&pattern.schema), quote_literal(table)),
+            None => format!("(n.nspname = {})", quote_literal(&pattern.schema)),
+        })
+        .collect();
+    let by_name: Vec<String> = patterns
+        .iter()
+        .filter_map(|pattern| Some(format!("(n.nspname = {} AND c.relname = {})", quote_literal(&pattern.schema), quote_literal(pattern.table.as_ref()?))))
+        .chain(["false".to_owned()])
+        .collect();
+    let statement = format!(
+        "SELECT n.nspname, c.relname, ({by_name}) AS by_name, \
+         CASE c.relreplident WHEN 'f' THEN true WHEN 'n' THEN false \
+           WHEN 'i' THEN EXISTS (SELECT FROM pg_index i WHERE i.indrelid = c.oid AND i.indisreplident) \
+           ELSE EXISTS (SELECT FROM pg_index i WHERE i.indrelid = c.oid AND i.indisprimary) END AS identifiable, \
+         EXISTS (SELECT FROM pg_publication p WHERE p.pubname = {publication} AND (p.puballtables \
+           OR EXISTS (SELECT FROM pg_publication_rel r WHERE r.prpubid = p.oid AND r.prrelid = c.oid) \
+           OR EXISTS (SELECT FROM pg_publication_tables t WHERE t.pubname = p.pubname AND t.schemaname = n.nspname AND t.tablename = c.relname))) AS published \
+         FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace \
+         WHERE c.relkind IN ('r', 'p') AND c.relpersistence = 'p' AND NOT c.relispartition AND ({condition}) \
+         ORDER BY 1, 2",
+        by_name = by_name.join(" OR "),
+        publication = quote_literal(publication),
+        condition = condition.join(" OR "),
+    );
+    let rows = sql.rows("look for the tables to publish", &statement).await?;
+    rows.iter()
+        .map(|row| {
+            Ok(Wanted {
+                schema: row.text("nspname")?.to_owned(),
+                name: row.text("relname")?.to_owned(),
+                by_name: row.is_true("by_name")?,
+                identifiable: row.is_true("identifiable")?,
+                published: row.is_true("published")?,
+            })
+        })
+        .collect()
+}
+
+/// The tables to add: those not published yet that publishing does not harm. A table without identity would
+/// from then on refuse its application's UPDATE and DELETE, so it is never added by walgate.
+#[must_use]
+pub fn to_add(wanted: &[Wanted]) -> Vec<&Wanted> {
+    wanted.iter().filter(|table| !table.published && table.identifiable).collect()
+}
+
+/// The statement that makes the publication with these tables. Partitioned tables are published as their root.
+#[must_use]
+pub fn create_statement(name: &str, tables: &[&Wanted]) -> String {
+    let list = table_list(tables);
+    let tables = if list.is_empty() { String::new() } else { format!(" FOR TABLE {list}") };
+    format!("CREATE PUBLICATION {}{tables} WITH (publish_via_partition_root = true)", quote_identifier(name))
+}
+
+/// The statement that adds tables to the publication.
+#[must_use]
+pub fn add_statement(name: &str, tables: &[&Wanted]) -> String {
+    format!("ALTER PUBLICATION {} ADD TABLE {}", quote_identifier(name), table_list(tables))
+}
+
+fn table_list(tables: &[&Wanted]) -> String {
+    tables.iter().map(|table| quote_table(&table.schema, &table.name)).collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,130 @@
+//! An ordinary SQL connection for catalogs and control functions. Simple protocol throughout: values are the
+//! server's text, and no prepared statement can be invalidated by a change of a table.
+
+use std::time::Duration;
+
+use tokio_postgres::{NoTls, SimpleQueryMessage, SimpleQueryRow};
+
+use crate::postgres::{SourceError, fixed_settings};
+
+/// A client and the task that drives its connection.
+pub struct Sql {
+    client: tokio_postgres::Client,
+    driver: tokio::task::JoinHandle<()>,
+}
+
+impl Drop for Sql {
+    fn drop(&mut self) {
+        self.driver.abort();
+    }
+}
+
+impl Sql {
+    /// Connects with the fixed settings.
+    ///
+    /// # Errors
+    /// Unreachable, refused, or not ready within `timeout`.
+    pub async fn connect(config: &tokio_postgres::Config, application_name: &str, timeout: Duration) -> Result<Self, SourceError> {
+        let mut config = config.clone();
+        let settings = match config.get_options() {
+            Some(options) => format!("{options} {}", fixed_settings()),
+            None => fixed_settings(),
+        };
+        config.options(settings).application_name(application_name).connect_timeout(timeout);
+        let connecting = tokio::time::timeout(timeout, config.connect(NoTls)).await;
+        let (client, connection) = match connecting {
+            Ok(result) => result.map_err(|source| SourceError::Sql { doing: "connect to PostgreSQL", source })?,
+            Err(_) => {
+                return Err(SourceError::ConnectTimeout { endpoint: "its address".to_owned(), seconds: timeout.as_secs() });
+            }
+        };
+        let driver = tokio::spawn(async move {
+            if let Err(error) = connection.await {
+                tracing::debug!(error = %error, "an SQL connection ended");
+            }
+        });
+        Ok(Self { client, driver })
+    }
+
+    /// Runs a statement and gives its rows.
+    ///
+    /// # Errors
+    /// The server's error, or the connection's.
+    pub async fn rows(&self, doing: &'static str, statement: &str) -> Result<Vec<SqlRow>, SourceError> {
+        let messages = self.client.simple_query(statement).await.map_err(|source| SourceError::Sql { doing, source })?;
+        Ok(messages
+            .into_iter()
+            .filter_map(|message| match message {
+                SimpleQueryMessage::Row(row) => Some(SqlRow { doing, row }),
+                _ => None,
+            })
+            .collect())
+    }
+
+    /// Runs a statement that gives one row.
+    ///
+    /// # Errors
+    /// As [`Sql::rows`], and no row.
+    pub async fn row(&self, doing: &'static str, statement: &str) -> Result<SqlRow, SourceError> {
+        self.rows(doing, statement).await?.into_iter().next().ok_or(SourceError::Missing { what: "the row it was asked for" })
+    }
+
+    /// Runs statements for their effect.
+    ///
+    /// # Errors
+    /// The server's error, or the connection's.
+    pub async fn run(&self, doing: &'static str, statement: &str) -> Result<(), SourceError> {
+        self.client.batch_execute(statement).await.map_err(|source| SourceError::Sql { doing, source })
+    }
+}
+
+/// A row of text columns, read by name.
+#[derive(Debug)]
+pub struct SqlRow {
+    doing: &'static str,
+    row: SimpleQueryRow,
+}
+
+impl SqlRow {
+    /// The text of a column, `None` for NULL.
+    ///
+    /// # Errors
+    /// There is no such column.
+    pub fn optional(&self, column: &str) -> Result<Option<&str>, SourceError> {
+        self.row.try_get(column).map_err(|source| SourceError::Sql { doing: self.doing, source })
+    }
+
+    /// The text of a column that cannot be NULL.
+    ///
+    /// # Errors
+    /// There is no such column, or it is NULL.
+    pub fn text(&self, column: &'static str) -> Result<&str, SourceError> {
+        self.optional(column)?.ok_or(SourceError::Missing { what: column })
+    }
+
+    /// A column that is not NULL, parsed.
+    ///
+    /// # Errors
+    /// There is no such column, it is NULL, or its text does not parse.
+    pub fn parsed<T: std::str::FromStr>(&self, column: &'static str) -> Result<T, SourceError> {
+        let text = self.text(column)?;
+        text.parse().map_err(|_| SourceError::Protocol { what: format!("`{text}` for {column}") })
+    }
+
+    /// A column parsed, `None` for NULL.
+    ///
+    /// # Errors
+    /// There is no such column, or its text does not parse.
+    pub fn parsed_optional<T: std::str::FromStr>(&self, column: &'static str) -> Result<Option<T>, SourceError> {
+        let Some(text) = self.optional(column)? else { return Ok(None) };
+        text.parse().map(Some).map_err(|_| SourceError::Protocol { what: format!("`{text}` for {column}") })
+    }
+
+    /// A boolean column; NULL is false.
+    ///
+    /// # Errors
+    /// There is no such column.
+    pub fn is_true(&self, column: &str) -> Result<bool, SourceError> {
+        Ok(self.optional(column)? == Some("t"))
+    }
+}
