@@ -1,7 +1,10 @@
 //! The lab has to do what the tests rely on.
 
+mod checker;
+
 use std::time::Duration;
 
+use crate::lab::ledger::{Committed, Ledger};
 use crate::lab::postgres::Postgres;
 use crate::lab::sql::Session;
 use crate::lab::wait;
@@ -69,4 +72,24 @@ fn clusters_share_a_system_identifier_unless_a_new_one_is_asked_for() {
 #[should_panic(expected = "in vain until pigs fly")]
 fn waiting_ends_at_the_deadline() {
     wait::until(Duration::from_millis(1), "pigs fly", || false);
+}
+
+#[test]
+fn a_ledger_knows_what_was_committed_across_a_crash() {
+    let mut postgres = Postgres::start();
+    let mut ledger = Ledger::create(&postgres);
+    let mut committed = Committed::default();
+    for _ in 0..2 {
+        let round = ledger.start(2, Duration::ZERO);
+        wait::until(Duration::from_secs(30), "the writers have committed", || round.commits() > 100);
+        postgres.crash();
+        postgres.restart();
+        round.stop_into(&mut committed);
+    }
+    let there = postgres.sql("SELECT writer, txn FROM ledger GROUP BY writer, txn ORDER BY writer, txn");
+    let there: Vec<(u32, u32)> =
+        there.iter().map(|row| (row[0].as_ref().unwrap().parse().unwrap(), row[1].as_ref().unwrap().parse().unwrap())).collect();
+    assert_eq!(committed.transactions().collect::<Vec<_>>(), there);
+    assert_eq!(postgres.sql("SELECT count(*) FROM ledger WHERE n < 0").one(), "0");
+    assert_ne!(postgres.sql("SELECT count(*) FROM line WHERE id <> line").one(), "0", "some lines are at another key");
 }

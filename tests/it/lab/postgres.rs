@@ -109,7 +109,7 @@ impl Postgres {
     }
 
     /// For the superuser, over the socket.
-    fn url_superuser(&self, database: &str) -> String {
+    pub(crate) fn url_superuser(&self, database: &str) -> String {
         format!("postgresql://postgres@/{database}?host={}&port={}", self.folder.path().display(), self.port)
     }
 
