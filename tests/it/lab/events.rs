@@ -1,0 +1,168 @@
+//! The file sink's events as a subscriber reads them: what `committed.json` calls committed, and nothing else.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+
+use super::json::Json;
+
+/// A row of an event or of a table: its columns by name.
+pub(crate) type Row = BTreeMap<String, Json>;
+
+/// One line of a topic.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Event {
+    /// The key as JSON with its fields in alphabetical order; `None` where the table has no key.
+    pub(crate) key: Option<String>,
+    /// `None` for a tombstone.
+    pub(crate) value: Option<Json>,
+    pub(crate) id: String,
+}
+
+impl Event {
+    /// `c u d r t m`; `None` for a tombstone.
+    pub(crate) fn op(&self) -> Option<&str> {
+        Some(self.value.as_ref()?.get("op").and_then(Json::as_text).expect("a value has an `op`"))
+    }
+
+    pub(crate) fn before(&self) -> Option<&Row> {
+        self.value.as_ref()?.get("before")?.as_object()
+    }
+
+    pub(crate) fn after(&self) -> Option<&Row> {
+        self.value.as_ref()?.get("after")?.as_object()
+    }
+
+    /// A field of `source`.
+    pub(crate) fn source(&self, name: &str) -> Option<&Json> {
+        self.value.as_ref()?.get("source")?.get(name)
+    }
+
+    /// The place of the event among those of its stream; `None` for a tombstone.
+    pub(crate) fn order(&self) -> Option<&str> {
+        self.value.as_ref()?;
+        Some(self.source("order").and_then(Json::as_text).expect("a value has a `source.order`"))
+    }
+
+    /// The columns that `after` leaves out because their value is large and did not change.
+    pub(crate) fn unchanged(&self) -> impl Iterator<Item = &str> {
+        let names = self.source("unchanged").and_then(Json::as_array).unwrap_or_default();
+        names.iter().map(|name| name.as_text().expect("`source.unchanged` holds names"))
+    }
+
+    /// The part of the id that the events of one change have in common: all up to the part number.
+    pub(crate) fn change(&self) -> &str {
+        match self.id.rsplit_once('.') {
+            Some((change, part)) if !part.contains(':') => change,
+            _ => &self.id,
+        }
+    }
+
+    fn parse(line: &str) -> Option<Self> {
+        let line = Json::parse(line).ok()?;
+        let id = line.get("headers")?.get("id")?.as_text()?.to_owned();
+        Some(Self { key: line.get("key").map(ToString::to_string), value: line.get("value").cloned(), id })
+    }
+}
+
+/// All committed events, by topic and in their order there.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Events {
+    topic_prefix: String,
+    topics: BTreeMap<String, Vec<Event>>,
+}
+
+impl Events {
+    /// Reads a folder of the file sink; no event where nothing was committed yet.
+    #[track_caller]
+    pub(crate) fn read(directory: &Path, topic_prefix: &str) -> Self {
+        let topic_prefix = topic_prefix.to_owned();
+        let Ok(committed) = fs::read_to_string(directory.join("committed.json")) else {
+            return Self { topic_prefix, ..Self::default() };
+        };
+        let committed = Json::parse(&committed).expect("`committed.json` is JSON");
+        let segments = committed.get("segments").and_then(Json::as_object).expect("`committed.json` has `segments`");
+        let read = |(topic, last): (&String, &Json)| {
+            let text = committed_text(&directory.join(topic), last);
+            assert!(text.is_empty() || text.ends_with('\n'), "the committed part of `{topic}` ends within a line");
+            let event = |line| Event::parse(line).unwrap_or_else(|| panic!("`{topic}` has a line that is no event: {line}"));
+            (topic.clone(), text.lines().map(event).collect())
+        };
+        Self { topic_prefix, topics: segments.iter().map(read).collect() }
+    }
+
+    /// The events of a table, such as `public.orders`.
+    pub(crate) fn of(&self, table: &str) -> &[Event] {
+        self.topic(&format!("{}.{table}", self.topic_prefix))
+    }
+
+    pub(crate) fn topic(&self, topic: &str) -> &[Event] {
+        self.topics.get(topic).map(Vec::as_slice).unwrap_or_default()
+    }
+
+    /// The names of the topics that have been committed to.
+    pub(crate) fn topics(&self) -> impl Iterator<Item = &str> {
+        self.topics.keys().map(String::as_str)
+    }
+
+    /// What `self` has beyond `earlier`, which has to be where it begins: nothing committed ever changes.
+    #[track_caller]
+    pub(crate) fn since(&self, earlier: &Self) -> Self {
+        let beyond = |(topic, events): (&String, &Vec<Event>)| {
+            let rest = events.strip_prefix(earlier.topic(topic));
+            (topic.clone(), rest.unwrap_or_else(|| panic!("committed events of `{topic}` have changed")).to_vec())
+        };
+        for topic in earlier.topics() {
+            assert!(self.topics.contains_key(topic), "topic `{topic}` has vanished");
+        }
+        Self { topic_prefix: self.topic_prefix.clone(), topics: self.topics.iter().map(beyond).collect() }
+    }
+
+    #[track_caller]
+    pub(crate) fn assert_no_duplicate_ids(&self) {
+        let mut seen = BTreeSet::new();
+        for (topic, events) in &self.topics {
+            for event in events {
+                assert!(seen.insert(&event.id), "`{topic}` has an event whose id came before: {event:?}");
+            }
+        }
+    }
+
+    /// A topic is one partition here, so its order rises as a whole: per key, and for rows without one.
+    #[track_caller]
+    pub(crate) fn assert_order_rises_per_key(&self) {
+        for (topic, events) in &self.topics {
+            let mut last = "";
+            for event in events {
+                let Some(order) = event.order() else { continue };
+                assert!(last < order, "the order of `{topic}` falls from `{last}` to `{order}`: {event:?}");
+                last = order;
+            }
+        }
+    }
+}
+
+/// The whole segments before the last one, and of the last one what is committed.
+#[track_caller]
+fn committed_text(folder: &Path, last: &Json) -> String {
+    let file = last.get("file").and_then(Json::as_text).expect("a segment has a `file`");
+    let length = last.get("length").and_then(Json::as_u64).expect("a segment has a `length`");
+    let entries = fs::read_dir(folder).expect("a topic with a committed segment has a folder");
+    let mut names: Vec<String> =
+        entries.map(|entry| entry.expect("the folder is readable").file_name().to_string_lossy().into_owned()).collect();
+    names.retain(|name| name.as_str() <= file);
+    names.sort();
+    assert_eq!(names.last().map(String::as_str), Some(file), "the committed segment of {} is missing", folder.display());
+
+    let mut bytes = Vec::new();
+    for name in &names {
+        let mut segment = fs::read(folder.join(name)).expect("a segment is readable");
+        if name == file {
+            let length = usize::try_from(length).expect("a length is a `usize`");
+            assert!(segment.len() >= length, "segment {name} of {} is shorter than its {length} committed bytes", folder.display());
+            segment.truncate(length);
+        }
+        bytes.extend_from_slice(&segment);
+    }
+    String::from_utf8(bytes).expect("events are UTF-8")
+}

@@ -1,0 +1,9 @@
+//! One binary for all tests that run the real program against a real PostgreSQL.
+//!
+//! What they promise is checked from outside: by the events that a subscriber reads and by `SELECT`, never by
+//! the program's own decoder.
+
+#[cfg(test)]
+mod lab;
+#[cfg(test)]
+mod lab_itself;
