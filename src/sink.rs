@@ -8,6 +8,9 @@ pub mod lines;
 pub mod null;
 pub mod stdout;
 
+#[cfg(test)]
+pub(crate) mod example;
+
 use crate::batch::Batch;
 use crate::progress::{BatchId, Progress};
 use crate::rebuild::journal::TableJournal;
