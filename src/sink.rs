@@ -8,6 +8,9 @@ pub mod lines;
 pub mod null;
 pub mod stdout;
 
+#[cfg(test)]
+pub(crate) mod example;
+
 use crate::batch::Batch;
 use crate::progress::{BatchId, Progress};
 use crate::rebuild::journal::TableJournal;
@@ -83,4 +86,10 @@ pub enum SinkError {
     LostData { path: String, length: u64, committed: u64 },
     #[error("the reader of standard output is gone")]
     Closed,
+    /// An error came before, and the sink was not opened again since: it does not know where its files end.
+    #[error("the sink has to be opened before it takes a batch")]
+    NotOpen,
+    /// What the kernel shows of the folder may never reach the disk; only a new process may look again.
+    #[error("`{path}` could not be synchronised earlier: this process does not trust it any more")]
+    Poisoned { path: String },
 }
