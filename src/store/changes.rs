@@ -116,6 +116,12 @@ impl Changes {
         changes.rereads.get(key).copied().or(changes.cleared.then_some(false))
     }
 
+    /// The keys that this batch puts on the re-read list of a topic.
+    pub fn rereads(&self, topic: TopicNumber) -> impl Iterator<Item = &[u8]> {
+        let listed = self.topics.get(&topic).into_iter().flat_map(|changes| &changes.rereads);
+        listed.filter(|(_, put)| **put).map(|(key, _)| &**key)
+    }
+
     /// `None`: ask further.
     #[must_use]
     pub fn transaction(&self, commit_lsn: Lsn) -> Option<&TransactionRecord> {

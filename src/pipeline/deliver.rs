@@ -1,0 +1,52 @@
+//! Staged, committed, applied, acknowledged: the four steps of a batch, on a thread of their own because they
+//! block. A crash or an error between the first and the third leaves the outcome unknown; the next session opens
+//! the sink, reads its record and settles the stage by it.
+
+use std::sync::Arc;
+
+use crossbeam_channel::{Receiver, Sender};
+use tokio::sync::watch;
+
+use crate::fault;
+use crate::pipeline::closed::Closed;
+use crate::pipeline::error::SessionError;
+use crate::pipeline::input::Input;
+use crate::progress::Durable;
+use crate::sink::Sink;
+use crate::store::Store;
+
+/// The four steps up to the acknowledgement, which the caller passes on. `recorded` sinks keep the progress record
+/// themselves, so that the store may apply without a sync of its own.
+///
+/// # Errors
+/// The sink's or the store's.
+pub fn deliver(closed: &Closed, sink: &mut dyn Sink, store: &Store, recorded: bool) -> Result<Durable, SessionError> {
+    let staged = store.stage(&closed.progress, &closed.tables, &closed.changes)?;
+    fault::point("deliver.staged");
+    let receipt = sink.deliver(&closed.batch, &closed.progress, &closed.tables)?;
+    fault::point("deliver.committed");
+    let applied = store.apply(staged, !recorded)?;
+    fault::point("deliver.applied");
+    Ok(Durable::settled(&closed.progress, &receipt, &applied))
+}
+
+/// Delivers batches in order until their sender is gone.
+///
+/// # Errors
+/// As [`deliver`].
+pub fn run(
+    batches: Receiver<Arc<Closed>>,
+    sink: &mut dyn Sink,
+    store: &Store,
+    recorded: bool,
+    durable: &watch::Sender<Durable>,
+    inputs: &Sender<Input>,
+) -> Result<(), SessionError> {
+    for closed in batches {
+        let reached = deliver(&closed, sink, store, recorded)?;
+        durable.send_replace(reached);
+        // An emitter that is gone does not need to know.
+        let _gone = inputs.send(Input::Delivered { number: closed.number }).is_err();
+    }
+    Ok(())
+}

@@ -1,0 +1,26 @@
+//! What reaches the emitter besides the stream itself.
+
+use crate::postgres::SourceError;
+use crate::postgres::catalog::CatalogTable;
+use crate::postgres::publication::PublishedTable;
+use crate::splice::read::Answer;
+use crate::splice::snapshot::Snapshot;
+
+/// One message to the emitter.
+#[derive(Debug)]
+pub enum Input {
+    /// A batch is delivered and applied.
+    Delivered { number: u64 },
+    /// A chunk's reading came to its end.
+    Chunk(Result<Answer, SourceError>),
+    /// A table was looked at in order to plan its reading; `None`: it is gone.
+    Table(Box<Result<Option<CatalogTable>, SourceError>>),
+    /// The published tables and, read after them, the next transaction id: tables not seen before are fenced by it.
+    Published { tables: Vec<PublishedTable>, all_operations: bool, next_xid: u64 },
+    /// A snapshot taken to see which transactions became visible.
+    Snapshot(Snapshot),
+    /// An operator asks for a rebuild of these topics' tables (`schema.table`; empty: all).
+    Rebuild { tables: Vec<String>, resend: bool, reply: tokio::sync::oneshot::Sender<Result<u64, String>> },
+    /// Finish the open batch and stop.
+    Stop,
+}
