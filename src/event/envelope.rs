@@ -19,7 +19,6 @@
 //!
 //! An event above the limit is refused, and the batch is as if it had never been written.
 
-use std::io::Write as _;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -213,7 +212,7 @@ impl Envelope {
     pub fn tombstone(&self, batch: &mut Batch, plan: &TablePlan, origin: Origin, row: &[Value<'_>]) {
         let arena = batch.arena();
         let key = piece(arena, |out| plan.write_key(row, out));
-        let order = piece(arena, |out| self.write_order(origin, out));
+        let order = piece(arena, |out| origin.order(&self.stream).write(out));
         let id = piece(arena, |out| origin.write_id(&self.stream, out));
         batch.push(Arc::clone(plan.topic()), Written { key: Some(key), value: None, id, order });
     }
@@ -321,18 +320,13 @@ impl Envelope {
         out.extend_from_slice(br#","ordinal":"#);
         write_or_null(position.map(|position| position.ordinal), out);
         out.extend_from_slice(br#","order":""#);
-        let order = piece(out, |out| self.write_order(origin, out));
+        let order = piece(out, |out| origin.order(&self.stream).write(out));
         out.push(b'"');
         if let Some((plan, row)) = row {
             write_unchanged(plan, row, out);
         }
         out.push(b'}');
         order
-    }
-
-    fn write_order(&self, origin: Origin, out: &mut Vec<u8>) {
-        let written = write!(out, "{}", origin.order(&self.stream));
-        debug_assert!(written.is_ok(), "writing to memory cannot fail");
     }
 }
 
