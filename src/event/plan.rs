@@ -321,4 +321,6 @@ fn read_leb128(bytes: &[u8]) -> Option<(usize, &[u8])> {
 }
 
 #[cfg(test)]
+mod recorded;
+#[cfg(test)]
 mod tests;
