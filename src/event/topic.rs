@@ -114,7 +114,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_topic_names_exactly_one_table(schema in "[_x25fe. A-]{1,8}|\\PC{1,12}", table in "[_x25fe. A-]{1,8}|\\PC{1,12}") {
+        fn a_topic_names_exactly_one_table(schema in "[_x25fe. A-]{1,8}|\\PC{1,6}", table in "[_x25fe. A-]{1,8}|\\PC{1,6}") {
             let name = topic_name("shop", &schema, &table);
             prop_assert!(name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte)));
             let parts: Vec<&str> = name.split('.').collect();
