@@ -1,0 +1,216 @@
+//! Values in the style `plain`: from the server's text straight to JSON, without a tree between.
+//!
+//! What a value becomes depends on its type only:
+//!
+//! | type | JSON |
+//! |---|---|
+//! | integers, oid, xid | number; 64-bit ones a string with `bigint = "string"` |
+//! | real, double precision | number with the server's digits; `"NaN"`, `"Infinity"`, `"-Infinity"` |
+//! | boolean | `true`, `false` |
+//! | json, jsonb | itself, on one line |
+//! | timestamp | `"2024-01-02T03:04:05.678901"`, as many digits as the server prints |
+//! | timestamptz | the same in UTC with `Z` |
+//! | bytea | base64 |
+//! | arrays | arrays, nested; lower bounds are not shown |
+//! | every other type | the server's text as a string |
+//!
+//! Infinite times, years before Christ or past 9999 are the server's text. A JSON `null` and SQL's NULL look the same.
+//!
+//! Whatever the bytes are, what is written is valid JSON on one line: text that is not what its type promises becomes
+//! a string, and bytes that are not UTF-8 (a database whose encoding is `SQL_ASCII`) become U+FFFD.
+
+pub(super) mod array;
+pub(super) mod binary;
+pub(super) mod string;
+
+use std::collections::HashMap;
+
+use serde::de::IgnoredAny;
+use tokio_postgres::types::{self, Type};
+
+use crate::config::Format;
+use crate::lsn::Oid;
+
+/// How a column's values become JSON.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// At most 32 bits.
+    Integer,
+    /// 64 bits: more than readers that keep numbers as doubles can hold.
+    BigInteger,
+    Float,
+    Boolean,
+    Json,
+    Timestamp,
+    TimestampTz,
+    Bytes,
+    Array {
+        element: Box<Kind>,
+        /// `pg_type.typdelim`: `,` for all built-in types but box, which has `;`.
+        delimiter: u8,
+    },
+    /// The server's text as it is.
+    Text,
+}
+
+/// What the catalog says of a type that is not built in. Domains are followed to their base.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TypeFacts {
+    /// The type itself where it is no domain.
+    pub base: Oid,
+    /// For arrays: the base type of the elements.
+    pub element: Option<Oid>,
+    pub delimiter: u8,
+}
+
+/// Steps from a type to its kind: an array of a domain over an array has three. A bound, so that facts that point at
+/// each other end.
+const STEPS_MAX: u8 = 16;
+
+/// The kind of a type: of a built-in one by its number, of others by what the catalog says.
+#[must_use]
+pub fn kind_of<S: std::hash::BuildHasher>(type_oid: Oid, types: &HashMap<Oid, TypeFacts, S>) -> Kind {
+    kind_within(STEPS_MAX, type_oid, types)
+}
+
+fn kind_within<S: std::hash::BuildHasher>(steps: u8, type_oid: Oid, types: &HashMap<Oid, TypeFacts, S>) -> Kind {
+    let Some(steps) = steps.checked_sub(1) else { return Kind::Text };
+    let array = |element: Oid, delimiter| Kind::Array { element: Box::new(kind_within(steps, element, types)), delimiter };
+    if let Some(built_in) = Type::from_oid(type_oid.as_u32()) {
+        return match built_in.kind() {
+            types::Kind::Array(element) if !is_vector(&built_in) => array(Oid::new(element.oid()), built_in_delimiter(element)),
+            _ => built_in_scalar(&built_in),
+        };
+    }
+    match types.get(&type_oid) {
+        Some(TypeFacts { element: Some(element), delimiter, .. }) => array(*element, *delimiter),
+        Some(TypeFacts { base, .. }) if *base != type_oid => kind_within(steps, *base, types),
+        _ => Kind::Text,
+    }
+}
+
+fn built_in_scalar(built_in: &Type) -> Kind {
+    match *built_in {
+        Type::INT2 | Type::INT4 | Type::OID | Type::XID | Type::CID => Kind::Integer,
+        Type::INT8 | Type::XID8 => Kind::BigInteger,
+        Type::FLOAT4 | Type::FLOAT8 => Kind::Float,
+        Type::BOOL => Kind::Boolean,
+        Type::JSON | Type::JSONB => Kind::Json,
+        Type::TIMESTAMP => Kind::Timestamp,
+        Type::TIMESTAMPTZ => Kind::TimestampTz,
+        Type::BYTEA => Kind::Bytes,
+        _ => Kind::Text,
+    }
+}
+
+/// `int2vector` and `oidvector` have elements, but print them with spaces between.
+fn is_vector(built_in: &Type) -> bool {
+    matches!(*built_in, Type::INT2_VECTOR | Type::OID_VECTOR)
+}
+
+fn built_in_delimiter(element: &Type) -> u8 {
+    if *element == Type::BOX { b';' } else { b',' }
+}
+
+/// Writes one value, `text` as the server printed it.
+pub fn write(kind: &Kind, text: &[u8], format: Format, out: &mut Vec<u8>) {
+    match kind {
+        Kind::Integer if is_integer(text) => out.extend_from_slice(text),
+        Kind::BigInteger if is_integer(text) && !format.bigint_as_string => out.extend_from_slice(text),
+        Kind::Float if is_number(text) => out.extend_from_slice(text),
+        Kind::Boolean if text == b"t" => out.extend_from_slice(b"true"),
+        Kind::Boolean if text == b"f" => out.extend_from_slice(b"false"),
+        Kind::Json if is_json(text) => write_on_one_line(text, out),
+        Kind::Timestamp => write_timestamp(text, "", "", out),
+        Kind::TimestampTz => write_timestamp(text, "+00", "Z", out),
+        Kind::Bytes => or_string(text, out, |out| binary::write_hex_as_base64(text, out)),
+        Kind::Array { element, delimiter } => or_string(text, out, |out| array::write(element, *delimiter, text, format, out)),
+        _ => string::write(text, out),
+    }
+}
+
+/// What `attempt` wrote, or, when the text turns out to be malformed on the way, the text as a string.
+fn or_string(text: &[u8], out: &mut Vec<u8>, attempt: impl FnOnce(&mut Vec<u8>) -> Option<()>) {
+    let start = out.len();
+    if attempt(out).is_none() {
+        out.truncate(start);
+        string::write(text, out);
+    }
+}
+
+/// `2024-01-02 03:04:05[.678901]` and the zone that the session prints. Other text (infinity, BC, five-digit years)
+/// stays as it is.
+fn write_timestamp(text: &[u8], zone: &str, zone_written: &str, out: &mut Vec<u8>) {
+    const DATE_LENGTH: usize = 10;
+    let pieces = text.strip_suffix(zone.as_bytes()).and_then(|local| local.split_at_checked(DATE_LENGTH));
+    match pieces {
+        Some((date, [b' ', time @ ..])) if is_date(date) && is_time(time) => {
+            out.push(b'"');
+            out.extend_from_slice(date);
+            out.push(b'T');
+            out.extend_from_slice(time);
+            out.extend_from_slice(zone_written.as_bytes());
+            out.push(b'"');
+        }
+        _ => string::write(text, out),
+    }
+}
+
+fn is_date(text: &[u8]) -> bool {
+    matches!(text, [y1, y2, y3, y4, b'-', m1, m2, b'-', d1, d2] if all_digits(&[*y1, *y2, *y3, *y4, *m1, *m2, *d1, *d2]))
+}
+
+fn is_time(text: &[u8]) -> bool {
+    let Some(([h1, h2, b':', m1, m2, b':', s1, s2], fraction)) = text.split_first_chunk() else { return false };
+    all_digits(&[*h1, *h2, *m1, *m2, *s1, *s2])
+        && matches!(fraction, [] | [b'.', _, ..])
+        && all_digits(fraction.get(1..).unwrap_or_default())
+}
+
+fn all_digits(text: &[u8]) -> bool {
+    text.iter().all(u8::is_ascii_digit)
+}
+
+/// A whole number as JSON has it: no leading zeros.
+fn is_integer(text: &[u8]) -> bool {
+    match text.strip_prefix(b"-").unwrap_or(text) {
+        [b'0'] => true,
+        [b'1'..=b'9', digits @ ..] => all_digits(digits),
+        _ => false,
+    }
+}
+
+/// A number as JSON has it: whole part, fraction, exponent.
+fn is_number(text: &[u8]) -> bool {
+    let exponent_at = memchr::memchr2(b'e', b'E', text).unwrap_or(text.len());
+    let (mantissa, exponent) = text.split_at_checked(exponent_at).unwrap_or((text, &[]));
+    let point_at = memchr::memchr(b'.', mantissa).unwrap_or(mantissa.len());
+    let (whole, fraction) = mantissa.split_at_checked(point_at).unwrap_or((mantissa, &[]));
+    let exponent_is_valid = match exponent {
+        [] => true,
+        [_, b'+' | b'-', digits @ ..] | [_, digits @ ..] => !digits.is_empty() && all_digits(digits),
+    };
+    let fraction_is_valid = match fraction {
+        [] => true,
+        [_, digits @ ..] => !digits.is_empty() && all_digits(digits),
+    };
+    is_integer(whole) && fraction_is_valid && exponent_is_valid
+}
+
+fn is_json(text: &[u8]) -> bool {
+    std::str::from_utf8(text).is_ok_and(|text| serde_json::from_str::<IgnoredAny>(text).is_ok())
+}
+
+/// Valid JSON with its line breaks, which can only stand between tokens, as spaces.
+fn write_on_one_line(json: &[u8], out: &mut Vec<u8>) {
+    let mut rest = json;
+    while let Some(line) = memchr::memchr2(b'\n', b'\r', rest).and_then(|end| rest.get(..end)) {
+        out.extend_from_slice(line);
+        out.push(b' ');
+        rest = rest.get(line.len() + 1..).unwrap_or_default();
+    }
+    out.extend_from_slice(rest);
+}
+
+#[cfg(test)]
+mod tests;
