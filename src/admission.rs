@@ -17,7 +17,7 @@ pub struct Conflict {
 }
 
 /// A transaction under way.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Transaction {
     pub commit_lsn: Lsn,
     pub xid: Xid,

@@ -1,8 +1,41 @@
 //! `consumer.toml`: as written, then as meant. All checking happens in the conversion; what comes out of it
 //! can be used without looking twice.
 
-use std::path::PathBuf;
+pub mod error;
+pub mod name;
+pub mod units;
+mod conninfo;
+mod environment;
+mod meaning;
+mod secret;
+mod source;
+mod written;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
+
+use crate::config::error::{ConfigError, Faults};
+
+impl Config {
+    /// Reads the file, lays environment (`WALGATE__SECTION__KEY`) and settings (`key=value`) over it, and checks all of it.
+    ///
+    /// # Errors
+    /// The file cannot be read; every fault found, each with its place, key, value and remedy.
+    pub fn load(path: &Path, settings: &[String]) -> Result<Self, ConfigError> {
+        let bytes = std::fs::read(path).map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
+        let shown: Arc<str> = path.display().to_string().into();
+        let (written, mut faults) = written::parse(&shown, &bytes);
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        if faults.is_empty() {
+            match meaning::config(written, settings, &shown, folder, &environment::Environment::of_process()) {
+                Ok(config) => return Ok(config),
+                Err(found) => faults = found,
+            }
+        }
+        Err(Faults::new(faults).map_or(ConfigError::Read { path: path.to_owned(), source: std::io::Error::other("no reason given") }, ConfigError::Faults))
+    }
+}
 
 /// The configuration as meant.
 #[derive(Clone, Debug)]

@@ -126,6 +126,12 @@ pub struct Progress {
     pub table_epoch: u64,
     /// The rebuild under way.
     pub rebuild: Option<RebuildJournal>,
+    /// Rebuilds begun since the stream began: the id of the latest.
+    #[serde(default)]
+    pub rebuilds: u64,
+    /// When those of the last hour that nobody asked for began, seconds since 1970.
+    #[serde(default)]
+    pub automatic_rebuilds: Vec<i64>,
     /// Events delivered since the stream began.
     pub events_total: u64,
 }
@@ -140,6 +146,12 @@ impl Durable {
     #[must_use]
     pub(crate) fn settled(progress: &Progress, receipt: &crate::sink::Receipt, applied: &crate::store::Applied) -> Self {
         assert!(*receipt.batch() == progress.batch && *applied.batch() == progress.batch, "sink, store and progress speak of one batch");
+        Self(progress.end_lsn)
+    }
+
+    /// The position of a record that was found committed and settled when the session began.
+    #[must_use]
+    pub(crate) fn found(progress: &Progress) -> Self {
         Self(progress.end_lsn)
     }
 

@@ -47,7 +47,7 @@ pub struct Record {
 }
 
 /// A place for events.
-pub trait Sink: Send {
+pub trait Sink: Send + Sync {
     /// Brings the sink to the state it last committed (cuts what lies beyond) and says what that is.
     /// Called at the beginning of every session, so also after each error.
     ///

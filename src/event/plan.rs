@@ -304,6 +304,20 @@ fn write_leb128(mut number: usize, out: &mut Vec<u8>) {
     out.push(number as u8);
 }
 
+/// The values of an index key, in key order; `None` if it is not one.
+#[must_use]
+pub fn index_key_values(key: &[u8]) -> Option<Vec<&[u8]>> {
+    let mut values = Vec::new();
+    let mut rest = key;
+    while !rest.is_empty() {
+        let (length, after) = read_leb128(rest)?;
+        let (text, after) = after.split_at_checked(length)?;
+        values.push(text);
+        rest = after;
+    }
+    Some(values)
+}
+
 /// The number at the front and what follows it; only as [`write_leb128`] writes it.
 fn read_leb128(bytes: &[u8]) -> Option<(usize, &[u8])> {
     let mut number = 0;

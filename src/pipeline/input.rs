@@ -12,9 +12,9 @@ pub enum Input {
     /// A batch is delivered and applied.
     Delivered { number: u64 },
     /// A chunk's reading came to its end.
-    Chunk(Result<Answer, SourceError>),
+    Chunk(u64, Result<Answer, SourceError>),
     /// A table was looked at in order to plan its reading; `None`: it is gone.
-    Table(Box<Result<Option<CatalogTable>, SourceError>>),
+    Table(u64, Box<Result<Option<CatalogTable>, SourceError>>),
     /// The published tables and, read after them, the next transaction id: tables not seen before are fenced by it.
     Published { tables: Vec<PublishedTable>, all_operations: bool, next_xid: u64 },
     /// A snapshot taken to see which transactions became visible.

@@ -26,8 +26,8 @@ const ANSWER_BYTES_MAX: u64 = 64 * 1024 * 1024;
 /// Tag and length of a backend message.
 const HEADER_BYTES: usize = 5;
 
-trait Socket: AsyncRead + AsyncWrite + Send + Unpin {}
-impl<S: AsyncRead + AsyncWrite + Send + Unpin> Socket for S {}
+trait Socket: AsyncRead + AsyncWrite + Send + Sync + Unpin {}
+impl<S: AsyncRead + AsyncWrite + Send + Sync + Unpin> Socket for S {}
 
 /// A row of an answer: the text of each column, `None` for NULL.
 pub type AnswerRow = Vec<Option<String>>;
@@ -398,7 +398,7 @@ pub(super) fn server_error(doing: &'static str, body: &backend::ErrorResponseBod
 }
 
 /// The error that an ErrorResponse inside a stream carries; `message` as [`Messages`] gave it.
-pub(super) fn server_error_in(doing: &'static str, tag: u8, body: &[u8]) -> SourceError {
+pub(crate) fn server_error_in(doing: &'static str, tag: u8, body: &[u8]) -> SourceError {
     let mut message = BytesMut::with_capacity(body.len() + HEADER_BYTES);
     message.extend_from_slice(&[tag]);
     message.extend_from_slice(&u32::try_from(body.len() + 4).unwrap_or(u32::MAX).to_be_bytes());
@@ -409,7 +409,7 @@ pub(super) fn server_error_in(doing: &'static str, tag: u8, body: &[u8]) -> Sour
     }
 }
 
-pub(super) fn protocol(what: &str) -> SourceError {
+pub(crate) fn protocol(what: &str) -> SourceError {
     SourceError::Protocol { what: what.to_owned() }
 }
 

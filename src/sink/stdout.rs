@@ -43,7 +43,7 @@ impl<W: Write + Send> StdoutSink<W> {
     }
 }
 
-impl<W: Write + Send> Sink for StdoutSink<W> {
+impl<W: Write + Send + Sync> Sink for StdoutSink<W> {
     fn open(&mut self) -> Result<Committed, SinkError> {
         Ok(Committed::CannotSay)
     }

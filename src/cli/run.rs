@@ -1,0 +1,172 @@
+//! `walgate run`: sessions, one after the other, until it is told to stop or policy says so.
+
+use std::sync::Arc;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::{mpsc, watch};
+
+use crate::admin::board::{Board, State};
+use crate::admin::control;
+use crate::config::{Config, SinkKind};
+use crate::exit::Exit;
+use crate::pipeline::session::Service;
+use crate::policy::{Action, Backoff, action};
+use crate::progress::InstanceId;
+use crate::sink::Sink;
+use crate::sink::file::FileSink;
+use crate::sink::null::NullSink;
+use crate::sink::stdout::StdoutSink;
+use crate::store::{Stamp, Store};
+use crate::telemetry::Chain;
+
+pub(super) fn execute(config: Config) -> anyhow::Result<Exit> {
+    let store = match Store::open(&config.store.directory, &Stamp { stream: config.stream.clone() }) {
+        Ok(store) => store,
+        Err(error) => {
+            tracing::error!(error = %Chain(&error), "the state folder cannot be used");
+            return Ok(Exit::Store);
+        }
+    };
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let exit = runtime.block_on(serve(config, store));
+    // A thread that hangs in the sink does not hold the process.
+    runtime.shutdown_background();
+    exit
+}
+
+async fn serve(config: Config, store: Store) -> anyhow::Result<Exit> {
+    let config = Arc::new(config);
+    let board = Board::default();
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    board.update(|status| {
+        status.stream.clone_from(&config.stream);
+        status.slot.name.clone_from(&config.source.slot);
+        status.sink.kind = sink_name(&config.sink.kind).to_owned();
+        status.since = i64::try_from(since).unwrap_or(0);
+        env!("CARGO_PKG_VERSION").clone_into(&mut status.version);
+    });
+    let (stop, stopped) = watch::channel(false);
+    let (commands, commands_in) = mpsc::channel(4);
+    let socket = control::path(&config.store.directory);
+    let control = tokio::spawn(control::serve(socket, board.clone(), commands));
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+
+    let service = Service {
+        store: Arc::new(store),
+        sink: Some(make_sink(&config)),
+        board: board.clone(),
+        instance: InstanceId::random()?,
+        batch_number: 1,
+        conflict: None,
+        commands: commands_in,
+        stop: stopped.clone(),
+        config: Arc::clone(&config),
+    };
+    let mut sessions = tokio::spawn(sessions(service, stopped));
+    let exit = tokio::select! {
+        exit = &mut sessions => exit?,
+        _ = terminate.recv() => finish(&stop, &mut sessions, &mut terminate, &mut interrupt, &config).await?,
+        _ = interrupt.recv() => finish(&stop, &mut sessions, &mut terminate, &mut interrupt, &config).await?,
+    };
+    control.abort();
+    board.update(|status| status.state = State::Stopped);
+    tracing::info!(status = exit as u8, "stopped");
+    Ok(exit)
+}
+
+/// The open batch is finished, recorded and acknowledged; a second signal, or the time-out, leaves at once, which is
+/// as safe as any kill.
+async fn finish(
+    stop: &watch::Sender<bool>,
+    sessions: &mut tokio::task::JoinHandle<Exit>,
+    terminate: &mut tokio::signal::unix::Signal,
+    interrupt: &mut tokio::signal::unix::Signal,
+    config: &Config,
+) -> anyhow::Result<Exit> {
+    tracing::info!("stopping");
+    stop.send_replace(true);
+    tokio::select! {
+        exit = sessions => Ok(exit?),
+        _ = terminate.recv() => Ok(Exit::Success),
+        _ = interrupt.recv() => Ok(Exit::Success),
+        () = tokio::time::sleep(config.run.shutdown_timeout) => Ok(Exit::Success),
+    }
+}
+
+async fn sessions(mut service: Service, mut stopped: watch::Receiver<bool>) -> Exit {
+    let mut backoff = Backoff::new(service.config.retry);
+    loop {
+        let begun = Instant::now();
+        let board = service.board.clone();
+        let outcome = tokio::select! {
+            outcome = service.session() => outcome,
+            // While a session only waits, nothing has to be finished.
+            () = stop_while_not_streaming(&board, &mut stopped) => return Exit::Success,
+        };
+        let Err(error) = outcome else { return Exit::Success };
+        let text = Chain(&error).to_string();
+        service.board.update(|status| status.last_error = Some(text.clone()));
+        match action(&error) {
+            Action::Stop(exit, advice) => {
+                tracing::error!(error = text, advice, "stopped by an error");
+                service.board.update(|status| status.state = State::Refused);
+                return exit;
+            }
+            Action::Conflict => {
+                tracing::error!(error = text, "the stream conflicts with what was delivered");
+                service.conflict = Some(text);
+            }
+            Action::Retry(exit) => {
+                if begun.elapsed() > service.config.retry.backoff_max * 2 {
+                    backoff = Backoff::new(service.config.retry);
+                }
+                let mut random = [0; 8];
+                let _even_without = getrandom::fill(&mut random).is_err();
+                let Some(pause) = backoff.pause(begun.elapsed(), u64::from_ne_bytes(random)) else {
+                    tracing::error!(error = text, "the retry budget is spent");
+                    return exit;
+                };
+                tracing::warn!(error = text, pause_ms = pause.as_millis(), "session ended: trying again");
+                service.board.update(|status| {
+                    status.state = State::Waiting;
+                    status.waiting_for = Some(text);
+                });
+                tokio::select! {
+                    () = tokio::time::sleep(pause) => {}
+                    _ = stopped.wait_for(|stop| *stop) => return Exit::Success,
+                }
+            }
+        }
+    }
+}
+
+async fn stop_while_not_streaming(board: &Board, stopped: &mut watch::Receiver<bool>) {
+    loop {
+        if stopped.wait_for(|stop| *stop).await.is_err() {
+            std::future::pending::<()>().await;
+        }
+        if matches!(board.snapshot().state, State::Starting | State::Waiting) {
+            return;
+        }
+        // Streaming: the session sees the request itself and ends in order.
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+}
+
+fn make_sink(config: &Config) -> Box<dyn Sink> {
+    match &config.sink.kind {
+        SinkKind::File { directory, segment_bytes } => Box::new(FileSink::new(directory.clone(), *segment_bytes, config.stream.clone(), &config.sink.headers)),
+        SinkKind::Stdout => Box::new(StdoutSink::new(std::io::stdout(), &config.sink.headers)),
+        SinkKind::Null => Box::new(NullSink),
+    }
+}
+
+fn sink_name(kind: &SinkKind) -> &'static str {
+    match kind {
+        SinkKind::File { .. } => "file",
+        SinkKind::Stdout => "stdout",
+        SinkKind::Null => "null",
+    }
+}

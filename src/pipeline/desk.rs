@@ -1,0 +1,122 @@
+//! Questions to the source that the stream does not answer: catalogs, chunks, snapshots, the nudge of an idle
+//! server. A task of its own, so that the emitter never waits for SQL unless a row cannot be encoded without.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use crossbeam_channel::Sender;
+use tokio::sync::mpsc;
+
+use crate::event::plan::TableFacts;
+use crate::lsn::{Oid, Xid};
+use crate::pipeline::input::Input;
+use crate::pipeline::reader::Ask;
+use crate::postgres::catalog;
+use crate::postgres::sql::Sql;
+use crate::postgres::{SourceError, publication};
+use crate::splice::read::{Reader, Request};
+use crate::splice::snapshot::Snapshot;
+
+/// How often the published tables are looked at: a table added without traffic is noticed this late.
+const PUBLISHED_INTERVAL: Duration = Duration::from_secs(3);
+
+/// A question; answers come as [`Input`].
+#[derive(Debug)]
+pub enum Question {
+    /// The number comes back with the answer.
+    Chunk(u64, Box<Request>),
+    Table(u64, Oid),
+    Snapshot,
+    Nudge,
+}
+
+/// The emitter's end.
+#[derive(Clone)]
+pub struct Desk {
+    pub runtime: tokio::runtime::Handle,
+    pub sql: Arc<Sql>,
+    pub questions: mpsc::UnboundedSender<Question>,
+    pub ask: Ask,
+}
+
+impl Desk {
+    /// Key and types of a relation, waited for: its rows cannot be encoded without.
+    ///
+    /// # Errors
+    /// The server's.
+    pub fn facts(&self, oid: Oid) -> Result<TableFacts, SourceError> {
+        self.runtime.block_on(catalog::facts(&self.sql, oid))
+    }
+
+    /// Asks; a desk that is gone has ended the session already.
+    pub fn question(&self, question: Question) {
+        if self.questions.send(question).is_err() {
+            tracing::debug!("the desk is closed");
+        }
+    }
+
+    /// Asks the server for a keepalive.
+    pub fn ask_for_keepalive(&self) {
+        self.ask.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Answers questions, and looks at the published tables from time to time, until the emitter is gone.
+///
+/// # Errors
+/// The server's, where there is no answer to send it in.
+pub async fn run(
+    sql: Arc<Sql>,
+    version: u32,
+    publication_name: String,
+    mut reader: Reader,
+    mut questions: mpsc::UnboundedReceiver<Question>,
+    inputs: Sender<Input>,
+) -> Result<(), SourceError> {
+    let mut published = tokio::time::interval(PUBLISHED_INTERVAL);
+    loop {
+        let answer = tokio::select! {
+            biased;
+            question = questions.recv() => match question {
+                None => return Ok(()),
+                Some(Question::Chunk(number, request)) => Input::Chunk(number, reader.read(&request).await),
+                Some(Question::Table(number, oid)) => Input::Table(number, Box::new(catalog::table(&sql, version, &publication_name, oid).await)),
+                Some(Question::Snapshot) => Input::Snapshot(current_snapshot(&sql).await?),
+                Some(Question::Nudge) => {
+                    sql.run(
+                        "nudge an idle server",
+                        "BEGIN; SET LOCAL synchronous_commit = local; SELECT pg_logical_emit_message(true, 'walgate', ''); COMMIT",
+                    )
+                    .await?;
+                    continue;
+                }
+            },
+            _ = published.tick() => {
+                let all_operations = publication::look(&sql, &publication_name).await?.is_some_and(|publication| publication.all_operations());
+                let tables = publication::tables(&sql, &publication_name).await?;
+                Input::Published { tables, all_operations, next_xid: next_xid(&sql).await? }
+            }
+        };
+        if inputs.send(answer).is_err() {
+            return Ok(());
+        }
+    }
+}
+
+async fn current_snapshot(sql: &Sql) -> Result<Snapshot, SourceError> {
+    sql.row("take a snapshot", "SELECT pg_current_snapshot()::text AS snapshot").await?.parsed("snapshot")
+}
+
+/// The next transaction id of the server, 64 bits wide, without spending one.
+///
+/// # Errors
+/// The server's.
+pub async fn next_xid(sql: &Sql) -> Result<u64, SourceError> {
+    let statement = "SELECT pg_snapshot_xmax(pg_current_snapshot())::text AS xmax, age('3'::xid) AS age";
+    let row = sql.row("read the next transaction id", statement).await?;
+    let age: i32 = row.parsed("age")?;
+    #[expect(clippy::cast_sign_loss, reason = "transaction ids are counted modulo 2³²")]
+    let next = Xid::new((age as u32).wrapping_add(3));
+    Ok(next.widen(row.parsed("xmax")?))
+}

@@ -1,0 +1,624 @@
+//! The one place where the order of events is decided: messages of the stream become events, and at transaction
+//! boundaries the rows of a splice are placed between them. A thread of its own; it computes and never waits for
+//! the sink unless two batches are on their way already.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use crossbeam_channel::{Receiver, Sender};
+
+use crate::admin::board::Board;
+use crate::admission::Transaction;
+use crate::batch::Batch;
+use crate::config::{BatchLimits, Format};
+use crate::event::envelope::{Envelope, Image, Moment, Op, ReplicatedFrom};
+use crate::event::identity::{Origin, Position};
+use crate::event::plan::{Columns, TablePlan};
+use crate::event::topic::{Topic, topic_name};
+use crate::lsn::{Lsn, Oid, Xid};
+use crate::pgoutput::message::{Message, OldTuple, Tuple, Value, decode, unix_time_us};
+use crate::pgoutput::relation::Relation;
+use crate::pipeline::closed::Closed;
+use crate::pipeline::desk::{Desk, Question};
+use crate::pipeline::error::SessionError;
+use crate::pipeline::index::Index;
+use crate::pipeline::input::Input;
+use crate::pipeline::reader::Chunk;
+use crate::pipeline::reading::Reading;
+use crate::pipeline::table::{Indexed, Skip, Table, Tables};
+use crate::postgres::publication::PublishedTable;
+use crate::postgres::replication::Frame;
+use crate::progress::{InstanceId, Progress};
+use crate::rebuild::journal::{Mode, TableJournal, TableStep};
+use crate::splice::visibility::Unproved;
+use crate::store::index::{IndexRecord, TopicNumber};
+use crate::store::rows::RowEntry;
+use crate::store::transactions::Visibility;
+
+/// An idle position is recorded when this much log has passed since the last record…
+const IDLE_LOG_BYTES: u64 = 16 * 1024 * 1024;
+/// …or this much time: the source may then forget the log between.
+const IDLE_INTERVAL: Duration = Duration::from_secs(10);
+/// Transactions not proved visible before a snapshot is asked for.
+const UNPROVED_MAX: usize = 1_000;
+/// Changes of the index that a batch may hold, in bytes.
+const CHANGES_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// How often things are looked at that no message announces.
+const TICK: Duration = Duration::from_millis(50);
+
+/// What an emitter is given for a session.
+pub struct Setting {
+    pub envelope: Envelope,
+    pub prefix: String,
+    pub format: Format,
+    pub limits: BatchLimits,
+    pub chunk_bytes: usize,
+    pub block_size: u64,
+    pub nudge: bool,
+    /// Tables by `schema.table` that are not to be read when they are first seen.
+    pub not_loaded: HashSet<String>,
+    pub instance: InstanceId,
+    /// Number of the first batch of this session.
+    pub batch_number: u64,
+    /// Tables that were published before the slot of this session was made: its exported snapshot speaks for them.
+    pub covered: HashSet<Oid>,
+    /// The index is to be completed (state folder lost or restored, no gap in the stream).
+    pub complete_index: bool,
+}
+
+/// How the emitter came to its end without an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// It was asked to stop, and everything emitted is delivered.
+    Stopped,
+    /// The reader is gone; its own end tells why.
+    NoMoreChunks,
+}
+
+/// See the module.
+pub struct Emitter {
+    pub(super) setting: Setting,
+    pub(super) desk: Desk,
+    pub(super) board: Board,
+    batches: Sender<Arc<Closed>>,
+    /// The record of the batch being built.
+    pub(super) progress: Progress,
+    /// The stream is proved to have passed this position.
+    pub(super) emitted: Lsn,
+    /// `end_lsn` of the last batch closed, and when.
+    recorded: (Lsn, Instant),
+    transaction: Option<Transaction>,
+    /// Name and commit LSN of the Origin message of this transaction.
+    origin: Option<(String, Lsn)>,
+    tables: Tables,
+    pub(super) index: Index,
+    /// Number and state of each topic's index.
+    pub(super) indexes: BTreeMap<String, IndexRecord>,
+    pub(super) unproved: Unproved,
+    last_commit: Lsn,
+    snapshot_asked: bool,
+    pub(super) batch: Batch,
+    number: u64,
+    /// Arena length where the present transaction began in this batch.
+    transaction_start: usize,
+    pub(super) journals: BTreeMap<String, TableJournal>,
+    pub(super) changed: BTreeSet<String>,
+    pub(super) published: Vec<PublishedTable>,
+    pub(super) all_operations: bool,
+    pub(super) reading: Reading,
+    messages_topic: Arc<Topic>,
+    stopping: bool,
+}
+
+impl Emitter {
+    /// An emitter that goes on at `progress`.
+    ///
+    /// # Errors
+    /// The store's.
+    pub fn new(
+        setting: Setting,
+        desk: Desk,
+        board: Board,
+        batches: Sender<Arc<Closed>>,
+        index: Index,
+        progress: Progress,
+        tables: Vec<TableJournal>,
+    ) -> Result<Self, SessionError> {
+        let visibility = index.store().visibility()?;
+        let unproved = Unproved::recovered(&visibility, index.store().transactions_after(visibility.proved)?);
+        let indexes = index.store().indexes()?.into_iter().collect();
+        let messages_topic = Arc::new(Topic::of_messages(&setting.prefix));
+        Ok(Self {
+            number: setting.batch_number,
+            emitted: progress.end_lsn,
+            recorded: (progress.end_lsn, Instant::now()),
+            last_commit: progress.position.map_or(Lsn::INVALID, |position| position.commit_lsn),
+            setting,
+            desk,
+            board,
+            batches,
+            progress,
+            transaction: None,
+            origin: None,
+            tables: Tables::default(),
+            index,
+            indexes,
+            unproved,
+            snapshot_asked: false,
+            batch: Batch::default(),
+            transaction_start: 0,
+            journals: tables.into_iter().map(|table| (table.topic.clone(), table)).collect(),
+            changed: BTreeSet::new(),
+            published: Vec::new(),
+            all_operations: false,
+            reading: Reading::default(),
+            messages_topic,
+            stopping: false,
+        })
+    }
+
+    /// Emits until it is told to stop or the reader is gone.
+    ///
+    /// # Errors
+    /// Anything that ends the session.
+    pub fn run(mut self, chunks: &Receiver<Chunk>, inputs: &Receiver<Input>) -> Result<Ended, SessionError> {
+        let never = crossbeam_channel::never();
+        let mut busy = false;
+        loop {
+            // A table without a key is read while the stream stands still at a boundary.
+            let stream = if self.reading.pauses_stream() && self.transaction.is_none() { &never } else { chunks };
+            let patience = if busy { Duration::ZERO } else { TICK };
+            crossbeam_channel::select_biased! {
+                recv(inputs) -> input => match input {
+                    Ok(input) => self.input(input)?,
+                    Err(_) => return Ok(Ended::NoMoreChunks),
+                },
+                recv(stream) -> chunk => match chunk {
+                    Ok(chunk) => self.chunk(&chunk)?,
+                    Err(_) => return Ok(Ended::NoMoreChunks),
+                },
+                default(patience) => {}
+            }
+            busy = false;
+            if self.transaction.is_none() {
+                busy = self.boundary()?;
+                if self.stopping {
+                    if self.has_something_to_record() {
+                        self.close()?;
+                    }
+                    return Ok(Ended::Stopped);
+                }
+                let idle = self.recorded.0 < self.emitted && self.recorded.1.elapsed() >= IDLE_INTERVAL;
+                if self.index.in_flight() == 0 && self.has_something_to_record() || idle {
+                    self.close()?;
+                }
+            }
+            if self.unproved.len() > UNPROVED_MAX && !self.snapshot_asked {
+                self.snapshot_asked = true;
+                self.desk.question(Question::Snapshot);
+            }
+        }
+    }
+
+    fn input(&mut self, input: Input) -> Result<(), SessionError> {
+        match input {
+            Input::Delivered { number } => self.index.applied(number),
+            Input::Chunk(number, answer) => self.chunk_was_read(number, answer?)?,
+            Input::Table(number, answer) => self.table_was_looked_at(number, (*answer)?)?,
+            Input::Published { tables, all_operations, next_xid } => self.published_tables(tables, all_operations, next_xid),
+            Input::Snapshot(snapshot) => {
+                self.snapshot_asked = false;
+                self.prove(&snapshot);
+            }
+            Input::Rebuild { tables, resend, reply } => {
+                let accepted = self.operator_asks(&tables, resend);
+                if reply.send(accepted).is_err() {
+                    tracing::debug!("who asked for a rebuild is gone");
+                }
+            }
+            Input::Stop => self.stopping = true,
+        }
+        Ok(())
+    }
+
+    /// What a snapshot sees is visible to every later one.
+    pub(super) fn prove(&mut self, snapshot: &crate::splice::snapshot::Snapshot) {
+        self.unproved.prove(snapshot);
+        self.index.building.set_visibility(Visibility { proved: self.last_commit, leftovers: self.unproved.to_vec() });
+    }
+
+    fn chunk(&mut self, chunk: &Chunk) -> Result<(), SessionError> {
+        for frame in chunk.frames.iter() {
+            match frame? {
+                Frame::Data { wal_start, message } => self.message(wal_start, message)?,
+                Frame::Keepalive { wal_end, reply_requested } => {
+                    if self.transaction.is_none() {
+                        self.emitted = self.emitted.max(wal_end);
+                        let log = self.emitted.bytes_since(self.recorded.0);
+                        if log > 0 && (reply_requested || log >= IDLE_LOG_BYTES) {
+                            self.boundary()?;
+                            self.close()?;
+                        }
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn message(&mut self, wal_start: Lsn, bytes: &[u8]) -> Result<(), SessionError> {
+        match decode(bytes)? {
+            Message::Begin { final_lsn, commit_time, xid } => self.begin(final_lsn, commit_time, xid),
+            Message::Commit { commit_lsn, end_lsn, .. } => self.commit(commit_lsn, end_lsn),
+            Message::Origin { lsn, name } => {
+                self.origin = Some((name.to_owned(), lsn));
+                Ok(())
+            }
+            Message::Relation(relation) => self.relation(relation),
+            Message::Type { .. } => Ok(()),
+            Message::Insert { relation, new } => self.insert(wal_start, bytes, relation, &new),
+            Message::Update { relation, old, new } => self.update(wal_start, bytes, relation, old, &new),
+            Message::Delete { relation, old } => self.delete(wal_start, bytes, relation, &old),
+            Message::Truncate { relations, .. } => self.truncate(wal_start, bytes, &relations),
+            Message::Logical { transactional: true, lsn, prefix, content } => self.logical_message(lsn, bytes, prefix, content),
+            Message::Logical { transactional: false, lsn, prefix, content } => self.message_outside(lsn, prefix, content),
+        }
+    }
+
+    fn begin(&mut self, commit_lsn: Lsn, commit_time: i64, xid: Xid) -> Result<(), SessionError> {
+        if self.transaction.is_some() {
+            return Err(SessionError::OutOfTurn { what: "a Begin inside a transaction" });
+        }
+        // The commit record lies past all that the stream has passed: the boundary before it.
+        self.emitted = self.emitted.max(commit_lsn);
+        self.boundary()?;
+        self.unproved.begin(xid);
+        let known = if commit_lsn < self.progress.end_lsn { self.index.store().transaction(commit_lsn)? } else { None };
+        let begun = Transaction::begin((commit_lsn, xid, commit_time), self.progress.end_lsn, self.progress.split.as_ref(), known)?;
+        self.transaction = Some(begun);
+        self.transaction_start = self.batch.bytes();
+        self.origin = None;
+        Ok(())
+    }
+
+    fn commit(&mut self, commit_lsn: Lsn, end_lsn: Lsn) -> Result<(), SessionError> {
+        let transaction = self.transaction.take().ok_or(SessionError::OutOfTurn { what: "a Commit outside a transaction" })?;
+        if transaction.commit_lsn != commit_lsn {
+            return Err(SessionError::OutOfTurn { what: "a Commit of another transaction than the Begin's" });
+        }
+        if let Some(record) = transaction.commit()?
+            && record.messages > 0
+        {
+            self.index.building.put_transaction(commit_lsn, record);
+            self.last_commit = self.last_commit.max(commit_lsn);
+        }
+        if self.progress.split.as_ref().is_some_and(|split| split.commit_lsn == commit_lsn) {
+            self.progress.split = None;
+        }
+        self.emitted = self.emitted.max(end_lsn);
+        self.progress.end_lsn = self.emitted;
+        self.boundary()?;
+        if self.batch_is_full() { self.close() } else { Ok(()) }
+    }
+
+    fn batch_is_full(&self) -> bool {
+        self.batch.bytes() as u64 >= self.setting.limits.bytes
+            || self.batch.len() as u64 >= self.setting.limits.events
+            || self.index.building.bytes() >= CHANGES_BYTES_MAX
+    }
+
+    fn has_something_to_record(&self) -> bool {
+        !self.batch.is_empty() || !self.index.building.is_empty() || !self.changed.is_empty()
+    }
+
+    /// Closes the batch: at a boundary, or inside a transaction that is larger than a batch may be.
+    pub(super) fn close(&mut self) -> Result<(), SessionError> {
+        if self.transaction.is_none() {
+            self.progress.end_lsn = self.emitted;
+        }
+        self.progress.batch = crate::progress::BatchId { instance: self.setting.instance.clone(), number: self.number };
+        self.progress.events_total += self.batch.len() as u64;
+        let tables = std::mem::take(&mut self.changed).iter().filter_map(|topic| self.journals.get(topic).cloned()).collect();
+        let closed = Arc::new(Closed {
+            number: self.number,
+            batch: std::mem::take(&mut self.batch),
+            progress: self.progress.clone(),
+            tables,
+            changes: self.index.take_building(),
+        });
+        self.number += 1;
+        self.transaction_start = 0;
+        self.recorded = (self.progress.end_lsn, Instant::now());
+        self.index.closed(Arc::clone(&closed));
+        self.show();
+        self.batches.send(closed).map_err(|_| SessionError::DeliveryEnded)
+    }
+
+    fn relation(&mut self, relation: Relation) -> Result<(), SessionError> {
+        let facts = self.desk.facts(relation.oid)?;
+        let name = topic_name(&self.setting.prefix, &relation.schema, &relation.name);
+        let topic = Arc::new(Topic { name, keyed: !facts.key.is_empty() });
+        self.reading.relation_came(&relation);
+        let plan = TablePlan::new(relation, &facts, topic, self.setting.format);
+        self.tables.insert(self.table(plan)?);
+        Ok(())
+    }
+
+    /// A table with its present place in the index.
+    fn table(&self, plan: TablePlan) -> Result<Table, SessionError> {
+        let topic = &plan.topic().name;
+        let journal = self.journals.get(topic);
+        let number = self.indexes.get(topic).map(|record| record.number);
+        let indexed = match (journal, number) {
+            (Some(journal), Some(number)) if plan.has_key() && !matches!(journal.step, TableStep::Waiting) => {
+                Some(Indexed { number, epoch: journal.epoch, absent_is_complete: journal.mode == Mode::Index && journal.step != TableStep::Done })
+            }
+            _ => None,
+        };
+        let skip = match journal.and_then(|journal| Some((journal.skip_snapshot.as_ref()?, journal.skip_until))) {
+            Some((snapshot, until)) if until > self.emitted => {
+                Some(Skip { snapshot: snapshot.parse().map_err(|_| SessionError::OutOfTurn { what: "a journal with a snapshot that cannot be read" })?, until })
+            }
+            _ => None,
+        };
+        Ok(Table { plan, indexed, skip })
+    }
+
+    /// The journal of a topic's table changed: what its tables do with the index follows.
+    pub(super) fn refresh_topic(&mut self, topic: &str) -> Result<(), SessionError> {
+        for table in self.tables.take_topic(topic) {
+            let relation = table.plan.relation().clone();
+            self.relation(relation)?;
+        }
+        Ok(())
+    }
+
+    fn known_table(&self, oid: Oid) -> Result<Arc<Table>, SessionError> {
+        self.tables.get(oid).cloned().ok_or(SessionError::UnknownRelation { oid })
+    }
+
+    /// Counts a message of the transaction: its origin where it is to be delivered.
+    fn admit(&mut self, bytes: &[u8]) -> Result<Option<Position>, SessionError> {
+        let transaction = self.transaction.as_mut().ok_or(SessionError::OutOfTurn { what: "a change outside a transaction" })?;
+        let commit_lsn = transaction.commit_lsn;
+        let position = transaction.message(bytes)?.map(|ordinal| Position { commit_lsn, ordinal });
+        if let Some(position) = position {
+            self.progress.position = Some(position);
+        }
+        Ok(position)
+    }
+
+    fn skips(&self, table: &Table) -> bool {
+        let Some(skip) = &table.skip else { return false };
+        self.emitted < skip.until && self.transaction.as_ref().is_some_and(|transaction| skip.snapshot.sees(transaction.xid))
+    }
+
+    fn insert(&mut self, wal_start: Lsn, bytes: &[u8], oid: Oid, new: &Tuple<'_>) -> Result<(), SessionError> {
+        let table = self.known_table(oid)?;
+        let mut row = Vec::new();
+        table.plan.read_row(new, &mut row)?;
+        let key = index_key(&table.plan, &row)?;
+        self.reading.note_settled(&table.plan, key.as_deref());
+        let Some(position) = self.admit(bytes)? else { return Ok(()) };
+        if self.skips(&table) {
+            return Ok(());
+        }
+        self.emit(&table.plan, Origin::Streamed { position, part: 0 }, wal_start, Op::Create, None, Some(Image::Full(&row)))?;
+        self.index_row(&table, key.as_deref(), &row, Knowledge::Full)?;
+        self.split_if_large()
+    }
+
+    fn update(&mut self, wal_start: Lsn, bytes: &[u8], oid: Oid, old: Option<OldTuple<'_>>, new: &Tuple<'_>) -> Result<(), SessionError> {
+        let table = self.known_table(oid)?;
+        let plan = &table.plan;
+        let mut row = Vec::new();
+        plan.read_row(new, &mut row)?;
+        let mut old_row = Vec::new();
+        let old_columns = match &old {
+            Some(OldTuple::Full(_)) => Columns::All,
+            _ => Columns::Identity,
+        };
+        if let Some(old) = &old {
+            plan.read_row(old.tuple(), &mut old_row)?;
+            plan.fill_unchanged(&mut row, &old_row, old_columns);
+        }
+        let whole = !row.contains(&Value::Unchanged);
+        let key = index_key(plan, &row)?;
+        let old_key = if old.is_some() { index_key(plan, &old_row)? } else { None };
+        let moved = old_key.is_some() && old_key != key;
+        if moved {
+            self.reading.note_settled(plan, old_key.as_deref());
+        }
+        if whole || moved {
+            self.reading.note_settled(plan, key.as_deref());
+        } else {
+            self.reading.note_partial(plan, key.as_deref(), &row);
+        }
+        let Some(position) = self.admit(bytes)? else { return Ok(()) };
+        if self.skips(&table) {
+            return Ok(());
+        }
+        let before = old.as_ref().map(|old| match old {
+            OldTuple::Full(_) => Image::Full(&old_row),
+            OldTuple::Key(_) => Image::Identity(&old_row),
+        });
+        let origin = |part| Origin::Streamed { position, part };
+        if moved {
+            self.emit(plan, origin(0), wal_start, Op::Delete, before, None)?;
+            self.setting.envelope.tombstone(&mut self.batch, plan, origin(1), &old_row);
+            self.forget_row(&table, old_key.as_deref());
+            self.emit(plan, origin(2), wal_start, Op::Create, None, Some(Image::Full(&row)))?;
+            self.index_row(&table, key.as_deref(), &row, if whole { Knowledge::Full } else { Knowledge::Arrived })?;
+        } else {
+            let before = before.filter(|image| matches!(image, Image::Full(_)));
+            self.emit(plan, origin(0), wal_start, Op::Update, before, Some(Image::Full(&row)))?;
+            self.index_row(&table, key.as_deref(), &row, if whole { Knowledge::Full } else { Knowledge::Partial })?;
+        }
+        self.split_if_large()
+    }
+
+    fn delete(&mut self, wal_start: Lsn, bytes: &[u8], oid: Oid, old: &OldTuple<'_>) -> Result<(), SessionError> {
+        let table = self.known_table(oid)?;
+        let plan = &table.plan;
+        let mut row = Vec::new();
+        plan.read_row(old.tuple(), &mut row)?;
+        let key = index_key(plan, &row)?;
+        self.reading.note_settled(plan, key.as_deref());
+        let Some(position) = self.admit(bytes)? else { return Ok(()) };
+        if self.skips(&table) {
+            return Ok(());
+        }
+        let before = match old {
+            OldTuple::Full(_) => Image::Full(&row),
+            OldTuple::Key(_) => Image::Identity(&row),
+        };
+        self.emit(plan, Origin::Streamed { position, part: 0 }, wal_start, Op::Delete, Some(before), None)?;
+        if plan.has_key() {
+            self.setting.envelope.tombstone(&mut self.batch, plan, Origin::Streamed { position, part: 1 }, &row);
+        }
+        self.forget_row(&table, key.as_deref());
+        self.split_if_large()
+    }
+
+    fn truncate(&mut self, wal_start: Lsn, bytes: &[u8], oids: &[Oid]) -> Result<(), SessionError> {
+        let position = self.admit(bytes)?;
+        for (part, oid) in (0_u16..).zip(oids) {
+            let table = self.known_table(*oid)?;
+            self.reading.note_truncate(&table.plan);
+            let Some(position) = position else { continue };
+            if self.skips(&table) {
+                continue;
+            }
+            let moment = moment(self.transaction.as_ref(), self.origin.as_ref(), wal_start);
+            self.setting.envelope.truncate(&mut self.batch, &table.plan, Origin::Streamed { position, part }, &moment)?;
+            if let Some(Indexed { number, .. }) = table.indexed {
+                self.index.building.clear_topic(number);
+            }
+        }
+        Ok(())
+    }
+
+    fn logical_message(&mut self, lsn: Lsn, bytes: &[u8], prefix: &str, content: &[u8]) -> Result<(), SessionError> {
+        let Some(position) = self.admit(bytes)? else { return Ok(()) };
+        if is_nudge(prefix, content) {
+            return Ok(());
+        }
+        let moment = moment(self.transaction.as_ref(), self.origin.as_ref(), lsn);
+        self.setting.envelope.logical_message(&mut self.batch, &self.messages_topic, Origin::Streamed { position, part: 0 }, &moment, prefix, content)?;
+        Ok(())
+    }
+
+    /// A message outside transactions has an LSN of its own, and a high-water mark of its own.
+    fn message_outside(&mut self, lsn: Lsn, prefix: &str, content: &[u8]) -> Result<(), SessionError> {
+        if lsn <= self.progress.message_lsn {
+            return Ok(());
+        }
+        self.progress.message_lsn = lsn;
+        if is_nudge(prefix, content) {
+            return Ok(());
+        }
+        let moment = moment(None, None, lsn);
+        self.setting.envelope.logical_message(&mut self.batch, &self.messages_topic, Origin::Message { lsn }, &moment, prefix, content)?;
+        Ok(())
+    }
+
+    fn emit(&mut self, plan: &TablePlan, origin: Origin, wal_start: Lsn, op: Op, before: Option<Image<'_>>, after: Option<Image<'_>>) -> Result<(), SessionError> {
+        let moment = moment(self.transaction.as_ref(), self.origin.as_ref(), wal_start);
+        self.setting.envelope.row(&mut self.batch, plan, origin, &moment, op, before, after)?;
+        Ok(())
+    }
+
+    fn index_row(&mut self, table: &Table, key: Option<&[u8]>, row: &[Value<'_>], knowledge: Knowledge) -> Result<(), SessionError> {
+        let (Some(Indexed { number, epoch, absent_is_complete }), Some(key)) = (table.indexed, key) else { return Ok(()) };
+        let digest = table.plan.digest(row);
+        let (complete, digest) = match knowledge {
+            Knowledge::Full => (true, digest.completed(&[])),
+            Knowledge::Arrived => (false, crate::event::digest::RowDigest::default()),
+            Knowledge::Partial => match self.index.row(number, key)? {
+                Some(held) if held.epoch == epoch => (held.complete, digest.completed(if held.digest.is_some() { &held.large } else { &[] })),
+                None if absent_is_complete => (true, digest.completed(&[])),
+                Some(_) | None => (false, crate::event::digest::RowDigest::default()),
+            },
+        };
+        let entry = RowEntry { epoch, complete, digest: digest.total.filter(|_| complete), large: digest.large };
+        self.index.building.put_row(number, key, entry);
+        if !complete {
+            self.index.building.put_reread(number, key);
+        }
+        Ok(())
+    }
+
+    fn forget_row(&mut self, table: &Table, key: Option<&[u8]>) {
+        if let (Some(Indexed { number, .. }), Some(key)) = (table.indexed, key) {
+            self.index.building.delete_row(number, key);
+        }
+    }
+
+    /// A transaction larger than a batch may be goes on in the next one, marked by its ordinal and prefix digest.
+    fn split_if_large(&mut self) -> Result<(), SessionError> {
+        let bytes = (self.batch.bytes() - self.transaction_start.min(self.batch.bytes())) as u64;
+        let large = bytes >= self.setting.limits.transaction_bytes_max || self.index.building.bytes() >= 2 * CHANGES_BYTES_MAX;
+        let Some(transaction) = self.transaction.as_ref().filter(|transaction| large && transaction.delivers()) else { return Ok(()) };
+        self.progress.split = Some(transaction.split());
+        self.close()
+    }
+
+    fn show(&self) {
+        let progress = &self.progress;
+        self.board.update(|status| {
+            status.position = progress.position;
+            status.events_total = progress.events_total;
+            self.reading.show(status, progress, &self.journals);
+        });
+    }
+}
+
+/// What an event tells the index of its row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Knowledge {
+    Full,
+    /// An UPDATE that left values out.
+    Partial,
+    /// A row under a new key, with values left out: subscribers do not have them under this key.
+    Arrived,
+}
+
+/// The key of a row as the index has it; `None` for tables without one.
+fn index_key(plan: &TablePlan, row: &[Value<'_>]) -> Result<Option<Vec<u8>>, SessionError> {
+    if !plan.has_key() {
+        return Ok(None);
+    }
+    let mut key = Vec::with_capacity(32);
+    plan.write_index_key(row, &mut key)?;
+    Ok(Some(key))
+}
+
+fn is_nudge(prefix: &str, content: &[u8]) -> bool {
+    prefix == "walgate" && content.is_empty()
+}
+
+pub(super) fn now_ns() -> i64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
+    i64::try_from(now).unwrap_or(i64::MAX)
+}
+
+fn moment<'a>(transaction: Option<&Transaction>, origin: Option<&'a (String, Lsn)>, lsn: Lsn) -> Moment<'a> {
+    let now_ns = now_ns();
+    Moment {
+        commit_time_us: transaction.map_or(now_ns / 1_000, |transaction| unix_time_us(transaction.commit_time)),
+        xid: transaction.map(|transaction| transaction.xid),
+        lsn,
+        replicated_from: origin.map(|(name, lsn)| ReplicatedFrom { name, lsn: *lsn }),
+        now_ns,
+        snapshot: false,
+    }
+}
+
+/// The number of a topic's index: its own, or the next free one.
+pub(super) fn topic_number(indexes: &BTreeMap<String, IndexRecord>, topic: &str) -> TopicNumber {
+    indexes.get(topic).map_or_else(
+        || TopicNumber::new(indexes.values().map(|record| record.number.as_u32()).max().map_or(1, |greatest| greatest + 1)),
+        |record| record.number,
+    )
+}

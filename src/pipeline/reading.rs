@@ -1,0 +1,700 @@
+//! The tables being read beside the stream: which one is next, which of its chunks is open, and what happens at a
+//! boundary. One chunk at a time; everything durable about it is in the journal, in the batch that makes it true.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::event::digest::key_digest;
+use crate::event::envelope::{Image, Moment, Op};
+use crate::event::identity::Origin;
+use crate::event::plan::TablePlan;
+use crate::event::topic::{Topic, topic_name};
+use crate::fault;
+use crate::lsn::Lsn;
+use crate::pgoutput::message::Value;
+use crate::pgoutput::relation::Relation;
+use crate::pipeline::desk::Question;
+use crate::pipeline::emitter::{Emitter, now_ns, topic_number};
+use crate::pipeline::error::SessionError;
+use crate::pipeline::table::same_shape;
+use crate::postgres::catalog::{CatalogTable, Leaf};
+use crate::postgres::publication::PublishedTable;
+use crate::progress::{Placed, Progress};
+use crate::rebuild::journal::{Counts, LeafJournal, Mode, RebuildJournal, RebuildStep, TableJournal, TableStep};
+use crate::rebuild::mark;
+use crate::splice::chunk::{MustSee, Range, Tid};
+use crate::splice::notes::{Known, Note, Notes};
+use crate::splice::place::{Placement, placed_entry, placement};
+use crate::splice::read::{Answer, Chunk, Request};
+use crate::store::index::IndexRecord;
+use crate::store::rows::RowEntry;
+
+/// Keys read again, or swept, at one boundary.
+const KEYS_AT_ONCE: usize = 500;
+/// A chunk whose notes grow past this starts again.
+const NOTES_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// Between two tries of a chunk whose snapshot does not see enough yet.
+const RETAKE: Duration = Duration::from_millis(100);
+/// While the stream has not passed a chunk's position: between two requests for a keepalive, and until an idle
+/// server is nudged.
+const ASK: Duration = Duration::from_millis(20);
+const NUDGE: Duration = Duration::from_secs(1);
+/// A table without a key is read in one piece, held in memory: the greatest.
+const KEYLESS_BYTES_MAX: usize = 1024 * 1024 * 1024;
+/// Times a table may be planned again in one reading.
+const PLANS_MAX: u32 = 1_000;
+
+/// The table being read and its open chunk.
+#[derive(Default)]
+pub struct Reading {
+    current: Option<Current>,
+    /// Number of the question that an answer is expected to: answers to others come too late.
+    asked: u64,
+}
+
+struct Current {
+    topic: String,
+    /// `None` while it is being looked at.
+    table: Option<Planned>,
+    chunk: Option<Open>,
+    /// Where the sweep is.
+    swept: Option<Vec<u8>>,
+}
+
+struct Planned {
+    catalog: Arc<CatalogTable>,
+    plan: Arc<TablePlan>,
+}
+
+struct Open {
+    request: Request,
+    notes: Notes,
+    read: Option<Chunk>,
+    /// The next try, where the last one has to be repeated.
+    retake_at: Option<Instant>,
+    waits_since: Option<Instant>,
+    asked: Instant,
+    nudged: bool,
+}
+
+impl Reading {
+    /// Whether the stream has to stand still: a table without a key is being read.
+    #[must_use]
+    pub fn pauses_stream(&self) -> bool {
+        let Some(current) = &self.current else { return false };
+        let keyless = current.table.as_ref().is_some_and(|table| !table.plan.has_key());
+        keyless && current.chunk.as_ref().is_some_and(|chunk| chunk.retake_at.is_none())
+    }
+
+    fn notes_of(&mut self, plan: &TablePlan) -> Option<&mut Notes> {
+        let current = self.current.as_mut().filter(|current| current.topic == plan.topic().name)?;
+        current.chunk.as_mut().map(|chunk| &mut chunk.notes)
+    }
+
+    pub fn note_settled(&mut self, plan: &TablePlan, key: Option<&[u8]>) {
+        if let (Some(key), Some(notes)) = (key, self.notes_of(plan)) {
+            notes.settled(key);
+        }
+    }
+
+    pub fn note_partial(&mut self, plan: &TablePlan, key: Option<&[u8]>, row: &[Value<'_>]) {
+        if let (Some(key), Some(notes)) = (key, self.notes_of(plan)) {
+            notes.partial(key, row);
+        }
+    }
+
+    pub fn note_truncate(&mut self, plan: &TablePlan) {
+        if let Some(notes) = self.notes_of(plan) {
+            notes.truncate();
+        }
+    }
+
+    /// A Relation of another shape voids the chunk, and the plan.
+    pub fn relation_came(&mut self, relation: &Relation) {
+        let changed = |table: &Planned| table.catalog.relation.oid == relation.oid && !same_shape(&table.catalog.relation, relation);
+        if self.current.as_ref().and_then(|current| current.table.as_ref()).is_some_and(changed) {
+            self.current = None;
+        }
+    }
+
+    /// What `status` tells of it.
+    pub fn show(&self, status: &mut crate::admin::board::Status, progress: &Progress, journals: &std::collections::BTreeMap<String, TableJournal>) {
+        status.show_rebuild(progress.rebuild.as_ref(), journals.values());
+    }
+}
+
+impl Emitter {
+    /// Everything that may happen between two transactions. Gives whether there is more to do at once.
+    ///
+    /// # Errors
+    /// Anything that ends the session.
+    pub(super) fn boundary(&mut self) -> Result<bool, SessionError> {
+        if self.reading.current.is_none() {
+            let Some(journal) = self.journals.values().find(|journal| journal.step != TableStep::Done) else {
+                self.end_rebuild()?;
+                return Ok(false);
+            };
+            let (topic, oid) = (journal.topic.clone(), journal.oid);
+            self.reading.current = Some(Current { topic, table: None, chunk: None, swept: None });
+            self.reading.asked += 1;
+            self.desk.question(Question::Table(self.reading.asked, oid));
+            return Ok(false);
+        }
+        let Some(current) = &mut self.reading.current else { return Ok(false) };
+        let Some(planned) = &current.table else { return Ok(false) };
+        let topic = current.topic.clone();
+        let Some(journal) = self.journals.get(&topic) else { return Ok(false) };
+        if let Some(chunk) = &mut current.chunk {
+            if chunk.notes.bytes() > NOTES_BYTES_MAX {
+                current.chunk = None;
+                return Ok(true);
+            }
+            let keyless = !planned.plan.has_key();
+            match &chunk.read {
+                Some(read) if keyless || self.emitted >= read.position_to_pass => {}
+                Some(_) => {
+                    self.wait_for_position();
+                    return Ok(false);
+                }
+                None => {
+                    if chunk.retake_at.is_some_and(|at| at <= Instant::now()) {
+                        chunk.retake_at = None;
+                        if keyless {
+                            // The stream went on meanwhile: what it emitted has to be seen as well.
+                            chunk.request.must_see.before = self.unproved.to_vec();
+                        }
+                        self.reading.asked += 1;
+                        self.desk.question(Question::Chunk(self.reading.asked, Box::new(chunk.request.clone())));
+                    }
+                    return Ok(false);
+                }
+            }
+            self.place()?;
+            return Ok(true);
+        }
+        match journal.step {
+            TableStep::Waiting | TableStep::Done => {
+                self.reading.current = None;
+                Ok(true)
+            }
+            TableStep::Chunks => self.open_next_chunk(&topic),
+            TableStep::Rereads => self.open_rereads(&topic),
+            TableStep::Sweep => self.sweep(&topic),
+        }
+    }
+
+    /// The stream has not passed the position of the chunk: ask the server how far it is; an idle server is nudged.
+    fn wait_for_position(&mut self) {
+        let Some(chunk) = self.reading.current.as_mut().and_then(|current| current.chunk.as_mut()) else { return };
+        let now = Instant::now();
+        let since = *chunk.waits_since.get_or_insert(now);
+        if now.duration_since(chunk.asked) >= ASK {
+            chunk.asked = now;
+            self.desk.ask_for_keepalive();
+        }
+        if self.setting.nudge && !chunk.nudged && now.duration_since(since) >= NUDGE {
+            chunk.nudged = true;
+            self.desk.question(Question::Nudge);
+        }
+    }
+
+    fn must_see(&self, journal: &TableJournal) -> Result<MustSee, SessionError> {
+        let slot = &self.progress.slot;
+        let mut must_see = MustSee { before: self.unproved.to_vec(), exported: None, fence: journal.fence };
+        if !slot.passed {
+            must_see.fence = must_see.fence.max(slot.fence);
+            let exported = slot.exported_snapshot.as_deref().map(str::parse).transpose();
+            must_see.exported = exported.map_err(|_| SessionError::OutOfTurn { what: "a record with an exported snapshot that cannot be read" })?;
+        }
+        Ok(must_see)
+    }
+
+    fn open_chunk(&mut self, topic: &str, range: Range, bytes_max: usize) -> Result<bool, SessionError> {
+        let Some(journal) = self.journals.get(topic) else { return Ok(false) };
+        let must_see = self.must_see(journal)?;
+        let Some(current) = self.reading.current.as_mut() else { return Ok(false) };
+        let Some(planned) = &current.table else { return Ok(false) };
+        let key = planned.plan.key_names().map(str::to_owned).collect();
+        let request = Request { table: Arc::clone(&planned.catalog), key, range, must_see, bytes_max };
+        self.reading.asked += 1;
+        self.desk.question(Question::Chunk(self.reading.asked, Box::new(request.clone())));
+        let now = Instant::now();
+        current.chunk = Some(Open { request, notes: Notes::default(), read: None, retake_at: None, waits_since: None, asked: now, nudged: false });
+        Ok(false)
+    }
+
+    fn open_next_chunk(&mut self, topic: &str) -> Result<bool, SessionError> {
+        let Some(planned) = self.reading.current.as_ref().and_then(|current| current.table.as_ref()) else { return Ok(false) };
+        let keyless = !planned.plan.has_key();
+        let leaves = planned.catalog.leaves.clone();
+        let Some(journal) = self.journals.get_mut(topic) else { return Ok(false) };
+        let next = journal.leaves.iter().find_map(|leaf| Some((leaf.oid, leaf.next?, leaf.blocks)));
+        let Some((oid, from, blocks)) = next else {
+            journal.step = if keyless { TableStep::Done } else { TableStep::Rereads };
+            self.changed.insert(topic.to_owned());
+            if keyless {
+                self.table_is_done(topic)?;
+            }
+            return Ok(true);
+        };
+        let Some(leaf) = leaves.into_iter().find(|leaf| leaf.oid == oid) else { return Err(SessionError::OutOfTurn { what: "a journal with a leaf that the plan lacks" }) };
+        if keyless {
+            return self.open_chunk(topic, Range::Heap { leaf, from, before: None }, KEYLESS_BYTES_MAX);
+        }
+        // Text takes about as many bytes as the heap; a chunk that turns out larger is cut.
+        let step = u32::try_from((self.setting.chunk_bytes as u64 / self.setting.block_size).max(1)).unwrap_or(u32::MAX);
+        let end = from.0.saturating_add(step);
+        let before = (end < blocks).then_some((end, 0));
+        let bytes_max = self.setting.chunk_bytes.saturating_mul(2);
+        self.open_chunk(topic, Range::Heap { leaf, from, before }, bytes_max)
+    }
+
+    fn open_rereads(&mut self, topic: &str) -> Result<bool, SessionError> {
+        let number = topic_number(&self.indexes, topic);
+        let keys = self.index.rereads(number, KEYS_AT_ONCE)?;
+        let mut wanted = Vec::new();
+        for key in keys {
+            match self.index.row(number, &key)? {
+                Some(entry) if !entry.complete => wanted.push(key),
+                _ => self.index.building.delete_reread(number, &key),
+            }
+        }
+        if !wanted.is_empty() {
+            let leaves: Vec<Leaf> = self.reading.current.as_ref().and_then(|current| current.table.as_ref()).map(|table| table.catalog.leaves.clone()).unwrap_or_default();
+            return self.open_chunk(topic, Range::Keys { leaves, keys: wanted }, usize::MAX);
+        }
+        if !self.index.rereads(number, 1)?.is_empty() {
+            return Ok(true);
+        }
+        let Some(journal) = self.journals.get_mut(topic) else { return Ok(false) };
+        journal.step = if journal.sweep { TableStep::Sweep } else { TableStep::Done };
+        self.changed.insert(topic.to_owned());
+        if journal.step == TableStep::Done {
+            self.table_is_done(topic)?;
+        }
+        fault::point("rebuild.rereads_done");
+        Ok(true)
+    }
+
+    /// Rows of an old epoch were touched by no event and read by no chunk: they are gone.
+    fn sweep(&mut self, topic: &str) -> Result<bool, SessionError> {
+        let number = topic_number(&self.indexes, topic);
+        let Some(current) = self.reading.current.as_mut() else { return Ok(false) };
+        let Some(plan) = current.table.as_ref().map(|table| Arc::clone(&table.plan)) else { return Ok(false) };
+        let page = self.index.store().rows_page(number, current.swept.as_deref(), KEYS_AT_ONCE)?;
+        let ended = page.len() < KEYS_AT_ONCE;
+        current.swept = page.last().map(|(key, _)| key.clone()).or(current.swept.take());
+        let Some(epoch) = self.journals.get(topic).map(|journal| journal.epoch) else { return Ok(false) };
+        let mut deleted = 0;
+        for (key, _) in page.into_iter().filter(|(_, entry)| entry.epoch != epoch) {
+            // As of every event emitted, not as of the store.
+            if self.index.row(number, &key)?.is_some_and(|entry| entry.epoch != epoch) {
+                self.place_delete(&plan, topic, epoch, &key)?;
+                deleted += 1;
+            }
+        }
+        let Some(journal) = self.journals.get_mut(topic) else { return Ok(false) };
+        journal.counts.deleted += deleted;
+        if ended && self.index.in_flight() == 0 && deleted == 0 {
+            journal.step = TableStep::Done;
+            self.table_is_done(topic)?;
+        } else if ended {
+            // What a batch in flight held back is looked at again.
+            if let Some(current) = self.reading.current.as_mut() {
+                current.swept = None;
+            }
+        }
+        if deleted > 0 || ended {
+            self.changed.insert(topic.to_owned());
+        }
+        fault::point("rebuild.sweep");
+        if deleted > 0 {
+            self.close()?;
+        }
+        Ok(true)
+    }
+
+    fn place_delete(&mut self, plan: &Arc<TablePlan>, topic: &str, epoch: u64, key: &[u8]) -> Result<(), SessionError> {
+        let number = topic_number(&self.indexes, topic);
+        let Some(row) = plan.row_of_index_key(key) else { return Err(SessionError::OutOfTurn { what: "an index key of another width than the table's key" }) };
+        let origin = self.placed(plan, epoch, key, None, 0);
+        let moment = self.placed_moment();
+        self.setting.envelope.row(&mut self.batch, plan, origin, &moment, Op::Delete, Some(Image::Key(&row)), None)?;
+        let tombstone = Origin::Placed { boundary: self.emitted, count: self.progress.placed.count - 1, table_epoch: epoch, table: plan.relation().oid, key_digest: key_digest(key), row_digest: None, part: 1 };
+        self.setting.envelope.tombstone(&mut self.batch, plan, tombstone, &row);
+        self.index.building.delete_row(number, key);
+        self.index.building.delete_reread(number, key);
+        Ok(())
+    }
+
+    /// The identity of the next placed event; counts on at this boundary.
+    fn placed(&mut self, plan: &TablePlan, table_epoch: u64, key: &[u8], row_digest: Option<u128>, part: u16) -> Origin {
+        let placed = &mut self.progress.placed;
+        if placed.boundary != self.emitted {
+            *placed = Placed { boundary: self.emitted, count: 0 };
+        }
+        let count = placed.count;
+        placed.count += 1;
+        Origin::Placed { boundary: self.emitted, count, table_epoch, table: plan.relation().oid, key_digest: key_digest(key), row_digest, part }
+    }
+
+    fn placed_moment(&self) -> Moment<'static> {
+        let now_ns = now_ns();
+        Moment { commit_time_us: now_ns / 1_000, xid: None, lsn: self.emitted, replicated_from: None, now_ns, snapshot: true }
+    }
+
+    /// Places the rows of the open chunk at this boundary.
+    fn place(&mut self) -> Result<(), SessionError> {
+        let Some(current) = self.reading.current.as_mut() else { return Ok(()) };
+        let topic = current.topic.clone();
+        let (Some(open), Some(planned)) = (current.chunk.take(), current.table.as_ref()) else { return Ok(()) };
+        let Some(chunk) = open.read else { return Ok(()) };
+        let plan = Arc::clone(&planned.plan);
+        fault::point("rebuild.place");
+        let Some(mut journal) = self.journals.remove(&topic) else { return Ok(()) };
+        let result = if plan.has_key() { self.place_keyed(&plan, &mut journal, &chunk, &open.notes, &open.request.range) } else { self.place_keyless(&plan, &mut journal, &chunk) };
+        journal.counts.rows += chunk.rows.iter().count() as u64;
+        if let Range::Heap { leaf, before, .. } = &open.request.range {
+            let next: Option<Tid> = chunk.cut.or(*before);
+            if let Some(of) = journal.leaves.iter_mut().find(|of| of.oid == leaf.oid) {
+                of.next = next;
+            }
+        }
+        self.journals.insert(topic.clone(), journal);
+        self.changed.insert(topic.clone());
+        result?;
+        if !plan.has_key() {
+            self.refresh_topic(&topic)?;
+        }
+        self.close()?;
+        fault::point("rebuild.placed");
+        Ok(())
+    }
+
+    fn place_keyed(&mut self, plan: &Arc<TablePlan>, journal: &mut TableJournal, chunk: &Chunk, notes: &Notes, range: &Range) -> Result<(), SessionError> {
+        let number = topic_number(&self.indexes, &journal.topic);
+        let epoch = journal.epoch;
+        let mut seen = std::collections::HashSet::new();
+        let mut key = Vec::new();
+        for mut row in chunk.rows.iter() {
+            key.clear();
+            plan.write_index_key(&row, &mut key)?;
+            if matches!(range, Range::Keys { .. }) {
+                seen.insert(key.clone());
+            }
+            match notes.of(&key) {
+                None => {}
+                Some(Note::Settled) => {
+                    journal.counts.left_to_stream += 1;
+                    continue;
+                }
+                Some(Note::Partial(values)) => {
+                    for (column, known) in values {
+                        if let Some(value) = row.get_mut(*column) {
+                            *value = match known {
+                                Known::Null => Value::Null,
+                                Known::Text(text) => Value::Text(text),
+                            };
+                        }
+                    }
+                }
+            }
+            let digest = plan.digest(&row).completed(&[]);
+            let entry = self.index.row(number, &key)?;
+            match placement(journal.mode, epoch, entry.as_ref(), &digest) {
+                Placement::Leave => continue,
+                Placement::Equal => {
+                    journal.counts.equal += 1;
+                    if entry.as_ref().is_some_and(|entry| entry.epoch == epoch) {
+                        continue;
+                    }
+                }
+                placement @ (Placement::Read | Placement::Update) => {
+                    let op = if placement == Placement::Read { Op::Read } else { Op::Update };
+                    *(if op == Op::Read { &mut journal.counts.read } else { &mut journal.counts.updated }) += 1;
+                    let origin = self.placed(plan, epoch, &key, digest.total, 0);
+                    let moment = self.placed_moment();
+        self.setting.envelope.row(&mut self.batch, plan, origin, &moment, op, None, Some(Image::Full(&row)))?;
+                }
+            }
+            self.index.building.put_row(number, &key, placed_entry(epoch, digest));
+            if entry.is_some_and(|entry: RowEntry| !entry.complete) {
+                self.index.building.delete_reread(number, &key);
+            }
+        }
+        if let Range::Keys { keys, .. } = range {
+            for key in keys.iter().filter(|key| !seen.contains(*key)) {
+                // Neither read nor touched: it left before noting began, and its end was emitted or never will be.
+                if notes.of(key).is_none() && self.index.row(number, key)?.is_some() {
+                    self.place_delete(plan, &journal.topic, epoch, key)?;
+                    journal.counts.deleted += 1;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The whole of a table without a key, at the boundary where the stream stands still.
+    fn place_keyless(&mut self, plan: &Arc<TablePlan>, journal: &mut TableJournal, chunk: &Chunk) -> Result<(), SessionError> {
+        if chunk.cut.is_some() {
+            return Err(SessionError::KeylessTooLarge { table: format!("{}.{}", journal.schema, journal.name), bytes: KEYLESS_BYTES_MAX });
+        }
+        for (count, row) in (0_u64..).zip(chunk.rows.iter()) {
+            let digest = plan.digest(&row).completed(&[]);
+            // Equal rows are told apart by their count.
+            let origin = self.placed(plan, journal.epoch, &count.to_be_bytes(), digest.total, 0);
+            let moment = self.placed_moment();
+        self.setting.envelope.row(&mut self.batch, plan, origin, &moment, Op::Read, None, Some(Image::Full(&row)))?;
+            journal.counts.read += 1;
+        }
+        journal.skip_snapshot = Some(chunk.snapshot.to_string());
+        journal.skip_until = chunk.position_to_pass;
+        Ok(())
+    }
+
+    /// The answer to [`Question::Chunk`].
+    pub(super) fn chunk_was_read(&mut self, number: u64, answer: Answer) -> Result<(), SessionError> {
+        if number != self.reading.asked {
+            return Ok(());
+        }
+        let Some(current) = self.reading.current.as_mut() else { return Ok(()) };
+        match answer {
+            Answer::Changed => self.plan_again(),
+            Answer::Retake { why } => {
+                tracing::debug!(topic = current.topic, why, "a chunk is read again");
+                if let Some(open) = &mut current.chunk {
+                    open.retake_at = Some(Instant::now() + RETAKE);
+                }
+                Ok(())
+            }
+            Answer::Read(chunk) => {
+                if let Some(open) = &mut current.chunk {
+                    // The second and third condition held: they hold for this slot for good.
+                    self.progress.slot.passed = true;
+                    let snapshot = chunk.snapshot.clone();
+                    open.read = Some(chunk);
+                    self.prove(&snapshot);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn plan_again(&mut self) -> Result<(), SessionError> {
+        let Some(current) = self.reading.current.take() else { return Ok(()) };
+        let Some(journal) = self.journals.get_mut(&current.topic) else { return Ok(()) };
+        journal.planned_again += 1;
+        journal.leaves.clear();
+        if journal.step != TableStep::Waiting {
+            journal.step = TableStep::Chunks;
+        }
+        tracing::warn!(topic = current.topic, "the table changed while it was read: planned again");
+        if journal.planned_again > PLANS_MAX {
+            return Err(SessionError::PlannedTooOften { table: current.topic });
+        }
+        self.changed.insert(current.topic);
+        Ok(())
+    }
+
+    /// The answer to [`Question::Table`]: the table is planned, or goes on where its journal says.
+    pub(super) fn table_was_looked_at(&mut self, number: u64, catalog: Option<CatalogTable>) -> Result<(), SessionError> {
+        if number != self.reading.asked {
+            return Ok(());
+        }
+        let Some(topic) = self.reading.current.as_ref().map(|current| current.topic.clone()) else { return Ok(()) };
+        let Some(journal) = self.journals.get_mut(&topic) else { return Ok(()) };
+        let Some(catalog) = catalog else {
+            tracing::warn!(topic, "the table is gone: it is not read");
+            journal.step = TableStep::Done;
+            self.changed.insert(topic);
+            self.reading.current = None;
+            return Ok(());
+        };
+        let keyed = !catalog.facts.key.is_empty();
+        let plan = TablePlan::new(catalog.relation.clone(), &catalog.facts, Arc::new(Topic { name: topic.clone(), keyed }), self.setting.format);
+        let fingerprint = format!("{:032x}", catalog.fingerprint);
+        if journal.fingerprint != fingerprint || journal.leaves.is_empty() {
+            journal.leaves = catalog.leaves.iter().map(|leaf| LeafJournal { oid: leaf.oid, next: Some((0, 0)), blocks: leaf.blocks }).collect();
+            journal.fingerprint = fingerprint;
+            if journal.step == TableStep::Waiting {
+                let number = topic_number(&self.indexes, &topic);
+                let record = self.indexes.entry(topic.clone()).or_insert_with(|| IndexRecord { number, complete: keyed, key: catalog.facts.key.clone() });
+                record.key.clone_from(&catalog.facts.key);
+                journal.sweep = keyed && record.complete && self.all_operations && journal.mode != Mode::Index;
+                if !record.complete || !keyed {
+                    // Nothing kept is to be believed: every row is sent, and the index begins anew.
+                    self.index.building.clear_topic(number);
+                    if journal.mode == Mode::Differences {
+                        journal.mode = Mode::Resend;
+                    }
+                }
+                self.index.building.put_index(&topic, record.clone());
+            }
+            journal.step = TableStep::Chunks;
+            self.changed.insert(topic.clone());
+        }
+        if let Some(current) = self.reading.current.as_mut() {
+            current.table = Some(Planned { catalog: Arc::new(catalog), plan: Arc::new(plan) });
+        }
+        self.refresh_topic(&topic)
+    }
+
+    fn table_is_done(&mut self, topic: &str) -> Result<(), SessionError> {
+        if let Some(record) = self.indexes.get_mut(topic) {
+            record.complete = !record.key.is_empty();
+            self.index.building.put_index(topic, record.clone());
+        }
+        self.changed.insert(topic.to_owned());
+        self.reading.current = None;
+        self.refresh_topic(topic)?;
+        if let Some(journal) = self.journals.get(topic) {
+            let Counts { rows, read, updated, deleted, equal, .. } = journal.counts;
+            tracing::info!(topic, rows, read, updated, deleted, equal, "table read");
+        }
+        Ok(())
+    }
+
+    /// What the publication publishes now: tables of a rebuild that are not listed yet, and tables not seen before.
+    pub(super) fn published_tables(&mut self, tables: Vec<PublishedTable>, all_operations: bool, next_xid: u64) {
+        self.all_operations = all_operations;
+        self.published = tables;
+        let unlisted = self.progress.rebuild.as_ref().filter(|rebuild| rebuild.tables.is_empty()).map(|rebuild| (rebuild.id, mode_of(&rebuild.reason)));
+        for table in self.published.clone() {
+            let topic = topic_name(&self.setting.prefix, &table.schema, &table.name);
+            let known = self.journals.get(&topic).is_some_and(|journal| journal.oid == table.oid);
+            let wanted = known || !self.setting.not_loaded.contains(&format!("{}.{}", table.schema, table.name));
+            if !wanted {
+                continue;
+            }
+            let fence = if self.setting.covered.contains(&table.oid) { 0 } else { next_xid };
+            match unlisted {
+                Some((id, mode)) => self.start_table(&table, &topic, id, mode, if known { 0 } else { fence }),
+                None if !known => {
+                    let id = self.rebuild_id("table_added", &format!("`{}.{}` is new in the publication", table.schema, table.name));
+                    self.start_table(&table, &topic, id, Mode::Differences, fence);
+                }
+                None => {}
+            }
+        }
+        if self.setting.complete_index && self.progress.rebuild.is_none() {
+            self.setting.complete_index = false;
+            let incomplete: Vec<String> = self.indexes.iter().filter(|(_, record)| !record.complete && !record.key.is_empty()).map(|(topic, _)| topic.clone()).collect();
+            for table in self.published.clone() {
+                let topic = topic_name(&self.setting.prefix, &table.schema, &table.name);
+                let lacking = incomplete.contains(&topic) || !self.indexes.contains_key(&topic);
+                if lacking && self.journals.get(&topic).is_some_and(|journal| journal.step == TableStep::Done) {
+                    let id = self.rebuild_id("index_incomplete", "the state folder was lost or is not that of the events");
+                    self.start_table(&table, &topic, id, Mode::Index, 0);
+                }
+            }
+        }
+    }
+
+    /// The rebuild under way, or a new one for this reason.
+    fn rebuild_id(&mut self, reason: &str, seen: &str) -> u64 {
+        if let Some(rebuild) = &self.progress.rebuild {
+            return rebuild.id;
+        }
+        self.progress.rebuilds += 1;
+        let id = self.progress.rebuilds;
+        tracing::info!(rebuild = id, reason, seen, "rebuild begins");
+        self.progress.rebuild = Some(RebuildJournal {
+            id,
+            reason: reason.to_owned(),
+            seen: seen.to_owned(),
+            step: RebuildStep::Tables,
+            tables: Vec::new(),
+            begun_at: self.emitted,
+            lost_again: 0,
+        });
+        id
+    }
+
+    fn start_table(&mut self, table: &PublishedTable, topic: &str, rebuild: u64, mode: Mode, fence: u64) {
+        if self.reading.current.as_ref().is_some_and(|current| current.topic == topic) {
+            self.reading.current = None;
+        }
+        self.progress.table_epoch += 1;
+        let journal = TableJournal {
+            topic: topic.to_owned(),
+            oid: table.oid,
+            schema: table.schema.clone(),
+            name: table.name.clone(),
+            epoch: self.progress.table_epoch,
+            rebuild,
+            mode,
+            sweep: false,
+            step: TableStep::Waiting,
+            fingerprint: String::new(),
+            leaves: Vec::new(),
+            fence,
+            skip_snapshot: None,
+            skip_until: Lsn::INVALID,
+            counts: Counts::default(),
+            planned_again: 0,
+        };
+        self.journals.insert(topic.to_owned(), journal);
+        self.changed.insert(topic.to_owned());
+        if let Some(rebuild) = &mut self.progress.rebuild {
+            let first = rebuild.tables.is_empty();
+            if !rebuild.tables.iter().any(|held| held == topic) {
+                rebuild.tables.push(topic.to_owned());
+            }
+            if first && rebuild.reason != "index_incomplete" {
+                self.write_mark(mark::Mark::Begin);
+            }
+        }
+    }
+
+    /// An operator's `rebuild`: differences, or every row.
+    pub(super) fn operator_asks(&mut self, tables: &[String], resend: bool) -> Result<u64, String> {
+        if let Some(rebuild) = &self.progress.rebuild {
+            return Err(format!("rebuild {} ({}) is under way: wait for its end", rebuild.id, rebuild.reason));
+        }
+        let name = |table: &PublishedTable| format!("{}.{}", table.schema, table.name);
+        if let Some(unknown) = tables.iter().find(|wanted| !self.published.iter().any(|table| name(table) == **wanted)) {
+            return Err(format!("`{unknown}` is not in the publication"));
+        }
+        let chosen: Vec<PublishedTable> = self.published.iter().filter(|table| tables.is_empty() || tables.contains(&name(table))).cloned().collect();
+        if chosen.is_empty() {
+            return Err("the publication has no tables".to_owned());
+        }
+        let id = self.rebuild_id(if resend { "operator_resend" } else { "operator" }, "asked for by an operator");
+        let mode = if resend { Mode::Resend } else { Mode::Differences };
+        for table in chosen {
+            let topic = topic_name(&self.setting.prefix, &table.schema, &table.name);
+            self.start_table(&table, &topic, id, mode, 0);
+        }
+        Ok(id)
+    }
+
+    fn end_rebuild(&mut self) -> Result<(), SessionError> {
+        let Some(rebuild) = self.progress.rebuild.as_ref().filter(|rebuild| !rebuild.tables.is_empty()) else { return Ok(()) };
+        if rebuild.reason != "index_incomplete" {
+            self.write_mark(mark::Mark::End);
+        }
+        if let Some(rebuild) = self.progress.rebuild.take() {
+            tracing::info!(rebuild = rebuild.id, reason = rebuild.reason, "rebuild ended");
+        }
+        fault::point("rebuild.end");
+        self.close()
+    }
+
+    /// Begin and end, for subscribers who wait for a consistent state.
+    fn write_mark(&mut self, kind: mark::Mark) {
+        let Some(rebuild) = &self.progress.rebuild else { return };
+        let placed = &mut self.progress.placed;
+        if placed.boundary != self.emitted {
+            *placed = Placed { boundary: self.emitted, count: 0 };
+        }
+        let count = placed.count;
+        placed.count += 1;
+        let tables = rebuild.tables.iter().filter_map(|topic| self.journals.get(topic));
+        mark::write(&mut self.batch, self.setting.envelope.stream(), &self.setting.prefix, rebuild, kind, (self.emitted, count), tables);
+    }
+}
+
+/// What a rebuild for this reason sends.
+fn mode_of(reason: &str) -> Mode {
+    if reason == "operator_resend" { Mode::Resend } else { Mode::Differences }
+}

@@ -1,0 +1,572 @@
+//! One session: look at everything, decide, and stream until something ends it. Every error ends the session; the
+//! next one begins from what is durable, so that there is one way to recover, and it is the way of every start.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use crossbeam_channel::{Receiver, Sender};
+use tokio::sync::{mpsc, oneshot, watch};
+
+use crate::admin::board::{Board, State};
+use crate::admin::control::Command;
+use crate::batch::Batch;
+use crate::config::Config;
+use crate::event::envelope::Envelope;
+use crate::event::identity::StreamIdentity;
+use crate::fault;
+use crate::lsn::{Lsn, Oid};
+use crate::pipeline::closed::Closed;
+use crate::pipeline::deliver::{self, deliver};
+use crate::pipeline::desk::{self, Desk};
+use crate::pipeline::emitter::{Emitter, Ended, Setting};
+use crate::pipeline::error::SessionError;
+use crate::pipeline::index::Index;
+use crate::pipeline::input::Input;
+use crate::pipeline::reader;
+use crate::postgres::sql::Sql;
+use crate::postgres::system::System;
+use crate::postgres::slot::SlotSeen;
+use crate::postgres::wire::{Purpose, Wire};
+use crate::postgres::{publication, quote_literal, replication, slot, system};
+use crate::progress::{BatchId, Durable, Fingerprint, InstanceId, PROGRESS_VERSION, Placed, Progress, SlotRecord};
+use crate::rebuild::journal::{RebuildJournal, RebuildStep, TableJournal};
+use crate::rebuild::reason::Reason;
+use crate::resume::{Decision, Refusal, Seen, decide};
+use crate::sink::{Committed, Sink};
+use crate::splice::read::Reader;
+use crate::store::changes::Changes;
+use crate::store::{Settled, Store};
+
+/// Batches that may wait for delivery while one is being delivered.
+const BATCHES_WAITING: usize = 1;
+/// Between two looks at a slot or lock that another connection has.
+const IN_USE_PAUSE: Duration = Duration::from_millis(500);
+/// How long they are waited for in one session.
+const IN_USE_PATIENCE: Duration = Duration::from_secs(120);
+/// While the log kept for the slot is watched.
+const WATCH_INTERVAL: Duration = Duration::from_secs(2);
+
+/// What outlives sessions.
+pub struct Service {
+    pub config: Arc<Config>,
+    pub store: Arc<Store>,
+    /// Taken by the delivery thread while a session streams; not there after that thread died.
+    pub sink: Option<Box<dyn Sink>>,
+    pub board: Board,
+    /// Of the present session: batches of different sessions never share an id.
+    pub instance: InstanceId,
+    /// Number of the next batch.
+    pub batch_number: u64,
+    /// A content conflict that ended the last session.
+    pub conflict: Option<String>,
+    pub commands: mpsc::Receiver<Command>,
+    pub stop: watch::Receiver<bool>,
+}
+
+/// The position that a session goes on from.
+struct Start {
+    progress: Progress,
+    tables: Vec<TableJournal>,
+    /// Whether the sink can say what it committed.
+    recorded: bool,
+}
+
+impl Service {
+    /// Runs one session.
+    ///
+    /// # Errors
+    /// Why it ended, other than by a request to stop.
+    pub async fn session(&mut self) -> Result<(), SessionError> {
+        let config = Arc::clone(&self.config);
+        self.board.update(|status| status.state = State::Starting);
+        self.instance = InstanceId::random().map_err(SessionError::Randomness)?;
+        self.batch_number = 1;
+        let (held, sink_lost, store_is_same, recorded) = self.settle()?;
+
+        let name = format!("walgate {}", config.stream);
+        let timeout = config.source.connect_timeout;
+        let sql = Arc::new(Sql::connect(&config.source.postgres, &name, timeout).await?);
+        let mut wire = Wire::connect(&config.source.postgres, Purpose::Replication, &name, timeout).await?;
+        let system = system::look(&sql, &mut wire).await?;
+        self.see_to_publication(&sql, &system).await?;
+        self.wait_for_lock_and_slot(&sql, system.version).await?;
+
+        let publication = publication::look(&sql, &config.source.publication).await?;
+        let options = replication::start_options(&config.source.publication);
+        let fingerprint = Fingerprint {
+            database: system.database_oid,
+            slot: config.source.slot.clone(),
+            publications: publication.iter().map(|publication| (publication.oid, config.source.publication.clone())).collect(),
+            options: options.clone(),
+        };
+        let slot = slot::look(&sql, system.version, &config.source.slot).await?;
+        let conflict = self.conflict.take();
+        let seen = Seen {
+            system: &system,
+            publication: publication.as_ref(),
+            publication_name: &config.source.publication,
+            slot: &slot,
+            slot_name: &config.source.slot,
+            recorded: held.as_ref().map(|(progress, _)| progress).filter(|_| !sink_lost),
+            sink_lost,
+            fingerprint: &fingerprint,
+            conflict: conflict.as_deref(),
+        };
+        let decision = decide(&seen);
+        tracing::info!(?decision, "decided how to go on");
+        let published: HashSet<Oid> = publication::tables(&sql, &config.source.publication).await?.into_iter().map(|table| table.oid).collect();
+        let mut covered = HashSet::new();
+        let mut start = match (decision, held) {
+            (Decision::Refuse(refusal), _) => return Err(refusal.into()),
+            (Decision::Resume(_), Some((progress, tables))) => Start { progress, tables, recorded },
+            (Decision::Resume(_), None) => return Err(SessionError::OutOfTurn { what: "a position to resume from that nobody recorded" }),
+            (Decision::Rebuild(reason), held) => {
+                covered = published;
+                self.begin_rebuild(&reason, held, &slot, &sql, &system, fingerprint, recorded).await?
+            }
+        };
+        if !store_is_same && start.progress.rebuild.is_none() {
+            // Which emitted transactions are visible is not known: wait until all that exist now are over.
+            start.progress.slot.fence = desk::next_xid(&sql).await?;
+            start.progress.slot.passed = false;
+        }
+        start.progress.timeline = system.timeline;
+
+        replication::start(&mut wire, &config.source.slot, start.progress.end_lsn, &options).await?;
+        self.look_again(&sql, &system, &start, wire.backend_pid()).await?;
+        wire.set_message_bytes_max(config.sink.event_bytes_max.saturating_mul(2));
+        self.stream(start, sql, wire, &system, covered, store_is_same).await
+    }
+
+    /// Opens the sink, settles the staged batch by its record, and sees whether the store is that of the same batch.
+    #[expect(clippy::type_complexity, reason = "four answers of one look")]
+    fn settle(&mut self) -> Result<(Option<(Progress, Vec<TableJournal>)>, bool, bool, bool), SessionError> {
+        let stored = |store: &Store| -> Result<_, SessionError> { Ok(store.progress()?.map(|progress| Ok::<_, SessionError>((progress, store.tables()?))).transpose()?) };
+        match self.sink.as_mut().ok_or(SessionError::SinkGone)?.open()? {
+            Committed::Record(record) => {
+                let (progress, tables) = (record.progress, record.tables);
+                if progress.version != PROGRESS_VERSION {
+                    return Err(Refusal::RecordVersion { found: progress.version, expected: PROGRESS_VERSION }.into());
+                }
+                if progress.stream != self.config.stream {
+                    return Err(Refusal::OtherStream { found: progress.stream, expected: self.config.stream.clone() }.into());
+                }
+                let settled = self.store.settle(Some(&progress.batch))?;
+                let same = self.store.progress()?.is_some_and(|own| own.batch == progress.batch);
+                if !same {
+                    tracing::warn!(?settled, "the state folder is not that of the events: the row index is not relied upon until it is complete again");
+                    self.store.adopt(&progress, &tables)?;
+                }
+                Ok((Some((progress, tables)), false, same, true))
+            }
+            Committed::Nothing => {
+                let settled = self.store.settle(None)?;
+                let held = stored(&self.store)?;
+                if held.is_some() || matches!(settled, Settled::Applied(_)) {
+                    tracing::warn!("the sink holds nothing, but the state folder knows of deliveries");
+                }
+                let lost = held.is_some();
+                Ok((held, lost, !lost, true))
+            }
+            Committed::CannotSay => {
+                self.store.settle(None)?;
+                Ok((stored(&self.store)?, false, true, false))
+            }
+        }
+    }
+
+    async fn see_to_publication(&self, sql: &Sql, system: &System) -> Result<(), SessionError> {
+        let source = &self.config.source;
+        if !source.create || system.in_recovery {
+            return Ok(());
+        }
+        let wanted = publication::wanted(sql, &source.publication, &source.tables).await?;
+        for table in wanted.iter().filter(|table| !table.published && !table.identifiable) {
+            tracing::warn!(table = format!("{}.{}", table.schema, table.name), "not published: it has no primary key and no replica identity, so its UPDATE and DELETE would fail");
+        }
+        let add = publication::to_add(&wanted);
+        match publication::look(sql, &source.publication).await? {
+            None if !source.tables.is_empty() => {
+                sql.run("create the publication", &publication::create_statement(&source.publication, &add)).await?;
+                tracing::info!(publication = source.publication, tables = add.len(), "publication created");
+            }
+            Some(publication) if !add.is_empty() && !publication.all_tables => {
+                sql.run("add tables to the publication", &publication::add_statement(&source.publication, &add)).await?;
+                tracing::info!(publication = source.publication, tables = add.len(), "tables added to the publication");
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// The stream's advisory lock, held by this connection, then a slot that nobody reads.
+    async fn wait_for_lock_and_slot(&self, sql: &Sql, version: u32) -> Result<(), SessionError> {
+        let lock = format!("SELECT pg_try_advisory_lock(hashtextextended({}, 0)) AS locked", quote_literal(&format!("walgate {}", self.config.source.slot)));
+        let waiting = async {
+            loop {
+                let what = if !sql.row("take the stream's lock", &lock).await?.is_true("locked")? {
+                    "another instance has the stream's lock".to_owned()
+                } else {
+                    match slot::look(sql, version, &self.config.source.slot).await? {
+                        SlotSeen::Present(slot) if slot.active_pid.is_some() => format!("the slot is in use by process {}", slot.active_pid.unwrap_or_default()),
+                        _ => return Ok(()),
+                    }
+                };
+                self.wait(&what);
+                tokio::time::sleep(IN_USE_PAUSE).await;
+            }
+        };
+        tokio::time::timeout(IN_USE_PATIENCE, waiting).await.unwrap_or(Err(SessionError::InUse))
+    }
+
+    fn wait(&self, what: &str) {
+        let news = self.board.snapshot().waiting_for.as_deref() != Some(what);
+        if news {
+            tracing::info!(waiting_for = what, "waiting");
+        }
+        self.board.update(|status| {
+            status.state = State::Waiting;
+            status.waiting_for = Some(what.to_owned());
+        });
+    }
+
+    /// Notes the reason, replaces the slot where it has to be, and records the stream that begins with it.
+    #[expect(clippy::too_many_arguments, reason = "all that was seen")]
+    async fn begin_rebuild(
+        &mut self,
+        reason: &Reason,
+        held: Option<(Progress, Vec<TableJournal>)>,
+        seen: &SlotSeen,
+        sql: &Sql,
+        system: &System,
+        fingerprint: Fingerprint,
+        recorded: bool,
+    ) -> Result<Start, SessionError> {
+        let config = Arc::clone(&self.config);
+        tracing::warn!(reason = reason.name(), seen = %reason, "rebuild is due");
+        let now = i64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()).unwrap_or(i64::MAX);
+        let (held, mut tables) = held.map_or((None, Vec::new()), |(progress, tables)| (Some(progress), tables));
+        let mut automatic: Vec<i64> = held.as_ref().map(|held| held.automatic_rebuilds.clone()).unwrap_or_default();
+        automatic.retain(|begun| now - begun < 3_600);
+        if reason.is_automatic() {
+            if matches!(reason, Reason::Conflict { .. }) && config.rebuild.on_conflict == crate::config::OnConflict::Stop {
+                return Err(Refusal::Conflict { what: reason.to_string() }.into());
+            }
+            if !config.rebuild.automatic {
+                return Err(Refusal::NotAutomatic { reason: reason.to_string() }.into());
+            }
+            if automatic.len() >= config.rebuild.max_per_hour as usize {
+                return Err(Refusal::TooManyRebuilds { reason: reason.to_string(), count: automatic.len() }.into());
+            }
+            automatic.push(now);
+        }
+        let usable = matches!(seen, SlotSeen::Present(slot) if slot.lost().is_none());
+        if !usable && !config.source.create {
+            return Err(Refusal::MayNotCreate { name: config.source.slot.clone() }.into());
+        }
+        if matches!(reason, Reason::SinkLostData) {
+            // Subscribers begin anew: nothing kept of what they held counts.
+            tables.clear();
+        }
+        let rebuilds = held.as_ref().map_or(0, |held| held.rebuilds);
+        let continued = held.as_ref().and_then(|held| held.rebuild.clone()).filter(|rebuild| rebuild.step == RebuildStep::Noted);
+        let mut journal = continued.unwrap_or_else(|| RebuildJournal {
+            id: rebuilds + 1,
+            reason: reason.name().to_owned(),
+            seen: reason.to_string(),
+            step: RebuildStep::Noted,
+            tables: Vec::new(),
+            begun_at: held.as_ref().map_or(Lsn::INVALID, |held| held.end_lsn),
+            lost_again: held.as_ref().and_then(|held| held.rebuild.as_ref()).map_or(0, |under_way| under_way.lost_again + 1),
+        });
+        if let Some(held) = &held {
+            let noted = Progress { rebuild: Some(journal.clone()), rebuilds: journal.id, automatic_rebuilds: automatic.clone(), ..held.clone() };
+            if matches!(reason, Reason::SinkLostData) {
+                self.store.adopt(held, &[])?;
+            }
+            self.record(noted, Vec::new(), recorded)?;
+        }
+        fault::point("rebuild.noted");
+        if !usable || reason.replaces_slot() {
+            if matches!(seen, SlotSeen::Present(_)) {
+                slot::drop_slot(sql, &config.source.slot).await?;
+            }
+            fault::point("rebuild.slot_dropped");
+        }
+        let generation = held.as_ref().map_or(1, |held| held.slot.generation + 1);
+        let (end_lsn, slot) = match seen {
+            SlotSeen::Present(slot) if usable && !reason.replaces_slot() => {
+                let confirmed = slot.confirmed_flush_lsn.ok_or(SessionError::OutOfTurn { what: "a slot without a position" })?;
+                (confirmed, SlotRecord { generation, consistent_point: Lsn::INVALID, exported_snapshot: None, fence: desk::next_xid(sql).await?, passed: false })
+            }
+            _ => {
+                self.wait("the replication slot to be made: PostgreSQL waits for the transactions that are open now");
+                let name = format!("walgate {}", config.stream);
+                let made = slot::make(&config.source.postgres, &name, config.source.connect_timeout, &config.source.slot, system.version, config.source.failover).await?;
+                tracing::info!(slot = config.source.slot, consistent_point = %made.consistent_point, "replication slot made");
+                (made.consistent_point, SlotRecord { generation, consistent_point: made.consistent_point, exported_snapshot: Some(made.exported_snapshot.to_string()), fence: 0, passed: false })
+            }
+        };
+        fault::point("rebuild.slot_made");
+        journal.step = RebuildStep::Tables;
+        journal.tables.clear();
+        let mut progress = Progress {
+            version: PROGRESS_VERSION,
+            stream: config.stream.clone(),
+            batch: BatchId { instance: self.instance.clone(), number: 0 },
+            fingerprint,
+            system_identifier: system.system_identifier.to_string(),
+            timeline: system.timeline,
+            stream_epoch: held.as_ref().map_or(1, |held| held.stream_epoch + 1),
+            position: None,
+            end_lsn,
+            split: None,
+            placed: Placed::default(),
+            message_lsn: Lsn::INVALID,
+            slot,
+            table_epoch: held.as_ref().map_or(0, |held| held.table_epoch),
+            rebuild: Some(journal.clone()),
+            rebuilds: journal.id,
+            automatic_rebuilds: automatic,
+            events_total: held.as_ref().map_or(0, |held| held.events_total),
+        };
+        // Tables under way begin anew: their chunks were read beside another slot.
+        for table in &mut tables {
+            table.skip_snapshot = None;
+            table.skip_until = Lsn::INVALID;
+        }
+        progress.batch = self.record(progress.clone(), tables.clone(), recorded)?;
+        fault::point("rebuild.begun");
+        Ok(Start { progress, tables, recorded })
+    }
+
+    /// Delivers a batch without events: the record alone.
+    fn record(&mut self, mut progress: Progress, tables: Vec<TableJournal>, recorded: bool) -> Result<BatchId, SessionError> {
+        let batch = BatchId { instance: self.instance.clone(), number: self.batch_number };
+        self.batch_number += 1;
+        progress.batch = batch.clone();
+        let closed = Closed { number: batch.number, batch: Batch::default(), progress, tables, changes: Changes::default() };
+        let sink = self.sink.as_mut().ok_or(SessionError::SinkGone)?;
+        deliver(&closed, sink.as_mut(), &self.store, recorded)?;
+        Ok(batch)
+    }
+
+    /// The slot after START_REPLICATION: ours, and not past the position.
+    async fn look_again(&self, sql: &Sql, system: &System, start: &Start, backend_pid: i32) -> Result<(), SessionError> {
+        match slot::look(sql, system.version, &self.config.source.slot).await? {
+            SlotSeen::Present(slot) if slot.active_pid == Some(backend_pid) && slot.confirmed_flush_lsn.is_some_and(|confirmed| confirmed <= start.progress.end_lsn) => Ok(()),
+            _ => Err(SessionError::SlotChanged),
+        }
+    }
+
+    /// Streams: reader and desk as tasks, emitter and delivery as threads. The first to end ends all.
+    async fn stream(&mut self, start: Start, sql: Arc<Sql>, wire: Wire, system: &System, covered: HashSet<Oid>, store_is_same: bool) -> Result<(), SessionError> {
+        let config = Arc::clone(&self.config);
+        let Start { progress, tables, recorded } = start;
+        let identity = StreamIdentity {
+            stream: config.stream.clone(),
+            system_identifier: system.system_identifier,
+            stream_epoch: progress.stream_epoch,
+            timelines: system.timelines.clone(),
+        };
+        let durable_from = Durable::found(&progress);
+        let setting = Setting {
+            envelope: Envelope::new(identity, &system.database, &config.sink.topic_prefix, config.sink.event_bytes_max),
+            prefix: config.sink.topic_prefix.clone(),
+            format: config.format,
+            limits: config.batch,
+            chunk_bytes: usize::try_from(config.rebuild.chunk_bytes).unwrap_or(usize::MAX),
+            block_size: system.block_size,
+            nudge: config.source.nudge,
+            not_loaded: config.tables.iter().filter(|table| !table.load).map(|table| format!("{}.{}", table.schema, table.name)).collect(),
+            instance: self.instance.clone(),
+            batch_number: self.batch_number,
+            covered,
+            complete_index: true,
+        };
+        if !store_is_same {
+            tracing::info!("the row index is made complete in the background");
+        }
+        self.board.update(|status| {
+            status.state = State::Streaming;
+            status.waiting_for = None;
+            status.last_error = None;
+            status.acknowledged_lsn = Some(durable_from.lsn());
+            status.position = progress.position;
+            status.events_total = progress.events_total;
+            status.show_rebuild(progress.rebuild.as_ref(), tables.iter());
+        });
+        tracing::info!(slot = config.source.slot, lsn = %progress.end_lsn, "streaming started");
+
+        let (durable, durable_seen) = watch::channel(durable_from);
+        let (chunks, chunks_in) = crossbeam_channel::unbounded();
+        let (inputs, inputs_in) = crossbeam_channel::unbounded();
+        let (batches, batches_in) = crossbeam_channel::bounded(BATCHES_WAITING);
+        let (questions, questions_in) = mpsc::unbounded_channel();
+        let ask = Arc::new(AtomicBool::new(false));
+        let desk = Desk { runtime: tokio::runtime::Handle::current(), sql: Arc::clone(&sql), questions, ask: Arc::clone(&ask) };
+        let name = format!("walgate {}", config.stream);
+        let chunk_reader = Reader::new(
+            config.source.postgres.clone(),
+            name,
+            config.source.connect_timeout,
+            system.clone(),
+            config.source.publication.clone(),
+            config.sink.event_bytes_max.saturating_mul(2),
+        );
+        let index = Index::new(Arc::clone(&self.store));
+        let emitter = Emitter::new(setting, desk, self.board.clone(), batches, index, progress, tables)?;
+
+        let reading = tokio::spawn(reader::run(wire, chunks, durable_seen.clone(), ask, Duration::from_millis(system.wal_sender_timeout_ms), config.source.silence_timeout));
+        let answering = tokio::spawn(desk::run(Arc::clone(&sql), system.version, config.source.publication.clone(), chunk_reader, questions_in, inputs.clone()));
+        let emitting = spawn_emitter(emitter, chunks_in, inputs_in)?;
+        let store = Arc::clone(&self.store);
+        let mut taken = self.sink.take().ok_or(SessionError::SinkGone)?;
+        let delivering = {
+            let inputs = inputs.clone();
+            let (done, finished) = oneshot::channel();
+            std::thread::Builder::new()
+                .name("deliver".to_owned())
+                .spawn(move || {
+                    let outcome = deliver::run(batches_in, taken.as_mut(), &store, recorded, &durable, &inputs);
+                    let _gone = done.send((outcome, taken)).is_err();
+                })
+                .map_err(SessionError::Thread)?;
+            finished
+        };
+        let (outcome, sink) = self.supervise(&sql, system.version, &inputs, durable_seen, emitting, delivering, reading, answering).await;
+        self.sink = sink;
+        outcome
+    }
+
+    /// Waits for the first to end, then for all; gives the sink back.
+    #[expect(clippy::too_many_arguments, reason = "the handles of a session, each owned here")]
+    async fn supervise(
+        &mut self,
+        sql: &Sql,
+        version: u32,
+        inputs: &Sender<Input>,
+        mut durable: watch::Receiver<Durable>,
+        mut emitting: oneshot::Receiver<Result<Ended, SessionError>>,
+        mut delivering: oneshot::Receiver<(Result<(), SessionError>, Box<dyn Sink>)>,
+        mut reading: tokio::task::JoinHandle<Result<(), crate::postgres::SourceError>>,
+        mut answering: tokio::task::JoinHandle<Result<(), crate::postgres::SourceError>>,
+    ) -> (Result<(), SessionError>, Option<Box<dyn Sink>>) {
+        let mut watch_wal = tokio::time::interval(WATCH_INTERVAL);
+        let mut stopping = false;
+        let mut emitted = None;
+        let mut delivered = None;
+        let ended: Result<(), SessionError> = loop {
+            // A request to stop first; then whoever ended; then what operators ask and see.
+            tokio::select! {
+                biased;
+                changed = self.stop.changed(), if !stopping => {
+                    stopping = true;
+                    let _gone = changed.is_err() || inputs.send(Input::Stop).is_err();
+                    self.board.update(|status| status.state = State::Stopping);
+                }
+                outcome = &mut emitting, if emitted.is_none() => {
+                    let outcome = outcome.unwrap_or(Err(SessionError::DeliveryEnded));
+                    let result = match outcome {
+                        Ok(Ended::Stopped) => { emitted = Some(()); break Ok(()) }
+                        Ok(Ended::NoMoreChunks) => { emitted = Some(()); break Err(SessionError::Source(crate::postgres::SourceError::Closed)) }
+                        Err(error) => Err(error),
+                    };
+                    emitted = Some(());
+                    break result;
+                }
+                outcome = &mut delivering, if delivered.is_none() => {
+                    match outcome {
+                        Ok((outcome, sink)) => {
+                            delivered = Some(sink);
+                            break outcome.and(Err(SessionError::DeliveryEnded));
+                        }
+                        Err(_) => break Err(SessionError::DeliveryEnded),
+                    }
+                }
+                outcome = &mut reading => {
+                    break match outcome {
+                        Ok(Err(error)) => Err(error.into()),
+                        _ => Err(SessionError::Source(crate::postgres::SourceError::Closed)),
+                    };
+                }
+                outcome = &mut answering => {
+                    break match outcome {
+                        Ok(Err(error)) => Err(error.into()),
+                        _ => Err(SessionError::Source(crate::postgres::SourceError::Closed)),
+                    };
+                }
+                Some(Command { tables, resend, reply }) = self.commands.recv() => {
+                    let _gone = inputs.send(Input::Rebuild { tables, resend, reply }).is_err();
+                }
+                changed = durable.changed() => {
+                    if changed.is_ok() {
+                        let lsn = durable.borrow_and_update().lsn();
+                        self.board.update(|status| status.acknowledged_lsn = Some(lsn));
+                    }
+                }
+                _ = watch_wal.tick() => {
+                    if let Ok(SlotSeen::Present(slot)) = slot::look(sql, version, &self.config.source.slot).await {
+                        self.watch_slot(&slot);
+                    }
+                }
+            }
+        };
+        answering.abort();
+        // The emitter ends for want of chunks or batches; its channel to the delivery closes with it, and the delivery
+        // finishes what it has. What is durable by then is acknowledged before the connection goes.
+        let _told = inputs.send(Input::Stop).is_err();
+        if ended.is_err() {
+            reading.abort();
+        }
+        if emitted.is_none() {
+            let _outcome = emitting.await.is_err();
+        }
+        let mut outcome = ended;
+        if delivered.is_none()
+            && let Ok((result, sink)) = delivering.await
+        {
+            delivered = Some(sink);
+            if outcome.is_ok() || matches!(outcome, Err(SessionError::DeliveryEnded)) {
+                outcome = result.and(outcome);
+            }
+        }
+        if outcome.is_ok() {
+            // The reader sends the last position as soon as it hears of it.
+            tokio::time::sleep(Duration::from_millis(200)).await;
+            reading.abort();
+        }
+        (outcome, delivered)
+    }
+
+    /// Log kept and left, and the time until the slot is in danger at the present rate.
+    fn watch_slot(&self, slot: &slot::Slot) {
+        let before = self.board.snapshot();
+        let rate = before.wal_safe_bytes.zip(slot.safe_wal_size).map(|(before, now)| (before - now).max(0) / WATCH_INTERVAL.as_secs().cast_signed().max(1));
+        let seconds = rate.filter(|rate| *rate > 0).zip(slot.safe_wal_size).map(|(rate, left)| u64::try_from(left / rate).unwrap_or(0));
+        if slot.wal_status == "unreserved" && before.slot.wal_status.as_deref() != Some("unreserved") {
+            tracing::error!(slot = self.config.source.slot, "the slot is about to be lost: raise `max_slot_wal_keep_size`");
+        }
+        self.board.update(|status| {
+            status.wal_kept_bytes = Some(slot.kept_bytes);
+            status.lag_bytes = Some(slot.kept_bytes);
+            status.wal_safe_bytes = slot.safe_wal_size;
+            status.seconds_to_loss = seconds;
+            status.slot.wal_status = Some(slot.wal_status.clone());
+        });
+    }
+}
+
+fn spawn_emitter(emitter: Emitter, chunks: Receiver<reader::Chunk>, inputs: Receiver<Input>) -> Result<oneshot::Receiver<Result<Ended, SessionError>>, SessionError> {
+    let (done, finished) = oneshot::channel();
+    std::thread::Builder::new()
+        .name("emit".to_owned())
+        .spawn(move || {
+            let outcome = emitter.run(&chunks, &inputs);
+            let _gone = done.send(outcome).is_err();
+        })
+        .map_err(SessionError::Thread)?;
+    Ok(finished)
+}
