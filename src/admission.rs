@@ -100,7 +100,8 @@ impl Transaction {
     /// # Errors
     /// It was delivered before with other content, or less of it came than was delivered.
     pub fn commit(self) -> Result<Option<TransactionRecord>, Conflict> {
-        let record = TransactionRecord { xid: self.xid, messages: self.ordinal, digest: self.digest.value(), commit_time_us: self.commit_time };
+        let record =
+            TransactionRecord { xid: self.xid, messages: self.ordinal, digest: self.digest.value(), commit_time_us: self.commit_time };
         let conflict = |why: String| Conflict { commit_lsn: self.commit_lsn, why };
         match self.verdict {
             Verdict::Fresh => Ok(Some(record)),
@@ -112,7 +113,9 @@ impl Transaction {
             }
             Verdict::Resumed(_) => Ok(Some(record)),
             Verdict::Repeated(known) if (known.messages, known.digest) == (record.messages, record.digest) => Ok(None),
-            Verdict::Repeated(known) => Err(conflict(format!("it has {} changes, it had {}, or their digest differs", record.messages, known.messages))),
+            Verdict::Repeated(known) => {
+                Err(conflict(format!("it has {} changes, it had {}, or their digest differs", record.messages, known.messages)))
+            }
         }
     }
 }

@@ -15,7 +15,8 @@ use crate::config::Config;
 use crate::exit::Exit;
 use crate::telemetry::{self, LogFormat};
 
-const STATUSES: &str = "Exit statuses: 0 done, 1 faults found, 2 usage or configuration, 10 source, 11 sink, 12 store, 20 a person has to decide.";
+const STATUSES: &str =
+    "Exit statuses: 0 done, 1 faults found, 2 usage or configuration, 10 source, 11 sink, 12 store, 20 a person has to decide.";
 
 /// Change data capture for PostgreSQL: every committed change delivered once, and rebuilt by difference when the log is lost.
 #[derive(Debug, Parser)]

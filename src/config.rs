@@ -33,7 +33,8 @@ impl Config {
                 Err(found) => faults = found,
             }
         }
-        Err(Faults::new(faults).map_or(ConfigError::Read { path: path.to_owned(), source: std::io::Error::other("no reason given") }, ConfigError::Faults))
+        Err(Faults::new(faults)
+            .map_or(ConfigError::Read { path: path.to_owned(), source: std::io::Error::other("no reason given") }, ConfigError::Faults))
     }
 }
 

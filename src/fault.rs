@@ -9,6 +9,9 @@
 pub fn point(_name: &str) {}
 
 /// A place where a test may kill the process.
+///
+/// # Panics
+/// The process may not kill itself.
 #[cfg(feature = "fault")]
 pub fn point(name: &str) {
     use std::sync::OnceLock;
@@ -26,6 +29,6 @@ pub fn point(name: &str) {
     {
         let killed = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
         assert!(killed.is_ok(), "a process may always kill itself");
-        std::thread::sleep(std::time::Duration::from_secs(60));
+        std::thread::sleep(std::time::Duration::from_mins(1));
     }
 }

@@ -26,13 +26,22 @@ pub fn action(error: &SessionError) -> Action {
     match error {
         SessionError::Source(source) => source_action(source),
         SessionError::Sink(sink) => sink_action(sink),
-        SessionError::Store(_) => Action::Stop(Exit::Store, "the sink's record is the truth: if the state folder is damaged, move it away and start again; nothing is lost"),
-        SessionError::Decode(_) | SessionError::Row(_) | SessionError::Key(_) | SessionError::UnknownRelation { .. } | SessionError::OutOfTurn { .. } => Action::Retry(Exit::Source),
+        SessionError::Store(_) => Action::Stop(
+            Exit::Store,
+            "the sink's record is the truth: if the state folder is damaged, move it away and start again; nothing is lost",
+        ),
+        SessionError::Decode(_)
+        | SessionError::Row(_)
+        | SessionError::Key(_)
+        | SessionError::UnknownRelation { .. }
+        | SessionError::OutOfTurn { .. } => Action::Retry(Exit::Source),
         SessionError::EventTooLarge(_) => Action::Stop(Exit::Refused, "raise `sink.event_bytes_max`"),
         SessionError::Conflict(_) => Action::Conflict,
         SessionError::Refused(_) => Action::Stop(Exit::Refused, "see above"),
         SessionError::SlotChanged | SessionError::InUse | SessionError::PlannedTooOften { .. } => Action::Retry(Exit::Source),
-        SessionError::KeylessTooLarge { .. } => Action::Stop(Exit::Refused, "give the table a primary key, or set `initial = \"none\"` for it"),
+        SessionError::KeylessTooLarge { .. } => {
+            Action::Stop(Exit::Refused, "give the table a primary key, or set `initial = \"none\"` for it")
+        }
         SessionError::SinkGone => Action::Stop(Exit::Sink, "start again: what was delivered is known from the sink's record"),
         SessionError::Randomness(_) => Action::Stop(Exit::Store, "look at the system's random source"),
         SessionError::DeliveryEnded => Action::Retry(Exit::Sink),
@@ -106,7 +115,8 @@ mod tests {
 
     #[test]
     fn pauses_double_up_to_the_limit_and_end_with_the_budget() {
-        let retry = Retry { backoff_min: Duration::from_millis(100), backoff_max: Duration::from_millis(400), total: Duration::from_secs(2) };
+        let retry =
+            Retry { backoff_min: Duration::from_millis(100), backoff_max: Duration::from_millis(400), total: Duration::from_secs(2) };
         let mut backoff = Backoff::new(retry);
         let pauses: Vec<u128> = std::iter::from_fn(|| backoff.pause(Duration::ZERO, 999)).map(|pause| pause.as_millis()).collect();
         assert_eq!(pauses.get(..4), Some([99, 199, 399, 399].as_slice()));

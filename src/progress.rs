@@ -61,7 +61,7 @@ pub struct Fingerprint {
     pub slot: String,
     /// `(pg_publication.oid, name)`.
     pub publications: Vec<(u32, String)>,
-    /// The options of START_REPLICATION as sent.
+    /// The options of `START_REPLICATION` as sent.
     pub options: String,
 }
 
@@ -115,7 +115,7 @@ pub struct Progress {
     pub stream_epoch: u32,
     /// The last change delivered. `None` before the first.
     pub position: Option<Position>,
-    /// Where START_REPLICATION goes on: the end of the last whole transaction, or a later boundary.
+    /// Where `START_REPLICATION` goes on: the end of the last whole transaction, or a later boundary.
     pub end_lsn: Lsn,
     pub split: Option<Split>,
     pub placed: Placed,

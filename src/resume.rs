@@ -36,7 +36,9 @@ pub enum Decision {
 /// A person has to decide, or to set something right.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    #[error("the publication `{name}` does not exist: create it (`CREATE PUBLICATION \"{name}\" FOR TABLE …`), or set `source.create` and `source.tables`")]
+    #[error(
+        "the publication `{name}` does not exist: create it (`CREATE PUBLICATION \"{name}\" FOR TABLE …`), or set `source.create` and `source.tables`"
+    )]
     NoPublication { name: String },
     #[error("the server is a standby: streaming from a standby is not supported, connect to the primary")]
     Standby,
@@ -44,7 +46,9 @@ pub enum Refusal {
     WalLevel { found: String },
     #[error("the slot `{name}` is not ours: it is {what}; name another in `source.slot`")]
     ForeignSlot { name: String, what: String },
-    #[error("the server is another system ({found}, delivery so far was from {recorded}): if that is meant, begin with an empty state and events folder")]
+    #[error(
+        "the server is another system ({found}, delivery so far was from {recorded}): if that is meant, begin with an empty state and events folder"
+    )]
     OtherSystem { recorded: String, found: u64 },
     #[error("the server is on timeline {found}, delivery so far came from the later timeline {recorded}: is this an old copy?")]
     OlderTimeline { recorded: u32, found: u32 },
@@ -54,11 +58,15 @@ pub enum Refusal {
     OtherStream { found: String, expected: String },
     #[error("a rebuild is due ({reason}), and `rebuild.automatic` is false: run `walgate run --set rebuild.automatic=true` to allow it")]
     NotAutomatic { reason: String },
-    #[error("a rebuild is due ({reason}), and {count} began within the last hour: raise `max_slot_wal_keep_size` at the source, or `rebuild.max_per_hour`")]
+    #[error(
+        "a rebuild is due ({reason}), and {count} began within the last hour: raise `max_slot_wal_keep_size` at the source, or `rebuild.max_per_hour`"
+    )]
     TooManyRebuilds { reason: String, count: usize },
     #[error("the stream conflicts with what was delivered ({what}), and `rebuild.on_conflict` is `stop`")]
     Conflict { what: String },
-    #[error("the slot `{name}` does not exist and `source.create` is false: create it with `SELECT pg_create_logical_replication_slot('{name}', 'pgoutput')`")]
+    #[error(
+        "the slot `{name}` does not exist and `source.create` is false: create it with `SELECT pg_create_logical_replication_slot('{name}', 'pgoutput')`"
+    )]
     MayNotCreate { name: String },
 }
 
@@ -128,7 +136,8 @@ fn reason(seen: &Seen<'_>, recorded: &Progress) -> Option<Reason> {
     }
     if recorded.timeline < system.timeline {
         // The end of our timeline is where the one after it begins.
-        let switched = system.timelines.iter().find(|(_, timeline)| *timeline > recorded.timeline).map_or(Lsn::INVALID, |(first, _)| *first);
+        let switched =
+            system.timelines.iter().find(|(_, timeline)| *timeline > recorded.timeline).map_or(Lsn::INVALID, |(first, _)| *first);
         if recorded.end_lsn > switched {
             return Some(Reason::TimelineDiverged { recorded: recorded.end_lsn, switched, timeline: system.timeline });
         }
@@ -224,7 +233,14 @@ mod tests {
         recorded.end_lsn = Lsn::new(0x1000);
         recorded.fingerprint = fingerprint();
         recorded.rebuild = None;
-        World { system: system(), slot: SlotSeen::Present(slot(0x1000)), recorded: Some(recorded), publication: true, sink_lost: false, conflict: None }
+        World {
+            system: system(),
+            slot: SlotSeen::Present(slot(0x1000)),
+            recorded: Some(recorded),
+            publication: true,
+            sink_lost: false,
+            conflict: None,
+        }
     }
 
     fn decided(change: impl FnOnce(&mut World)) -> Decision {
@@ -257,7 +273,10 @@ mod tests {
     #[test]
     fn delivery_goes_on_where_it_stood_when_everything_is_in_order() {
         assert_eq!(decided(|_| ()), Decision::Resume(Lsn::new(0x1000)));
-        assert_eq!(decided(|world| set_slot(world, |slot| slot.confirmed_flush_lsn = Some(Lsn::new(0x500)))), Decision::Resume(Lsn::new(0x1000)));
+        assert_eq!(
+            decided(|world| set_slot(world, |slot| slot.confirmed_flush_lsn = Some(Lsn::new(0x500)))),
+            Decision::Resume(Lsn::new(0x1000))
+        );
         assert_eq!(decided(|world| set_slot(world, |slot| slot.wal_status = "unreserved".to_owned())), Decision::Resume(Lsn::new(0x1000)));
         let clean_fail_over = |world: &mut World| {
             record(world).timeline = 1;

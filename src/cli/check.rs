@@ -75,7 +75,10 @@ async fn look_at_source(config: &Config, findings: &mut Vec<Finding>) -> Result<
     let sql = Sql::connect(&source.postgres, "walgate check", source.connect_timeout).await?;
     let mut wire = Wire::connect(&source.postgres, Purpose::Replication, "walgate check", source.connect_timeout).await?;
     let system = system::look(&sql, &mut wire).await?;
-    findings.push(ok("source", format!("PostgreSQL {} answers, database `{}`, timeline {}", system.version / 10_000, system.database, system.timeline)));
+    findings.push(ok(
+        "source",
+        format!("PostgreSQL {} answers, database `{}`, timeline {}", system.version / 10_000, system.database, system.timeline),
+    ));
     if !(140_000..190_000).contains(&system.version) {
         findings.push(fault("source", format!("PostgreSQL {} is not supported: 14 to 18 are", system.version / 10_000), None));
     }
@@ -83,21 +86,35 @@ async fn look_at_source(config: &Config, findings: &mut Vec<Finding>) -> Result<
         findings.push(fault("source", "the server is a standby".to_owned(), Some("connect to the primary".to_owned())));
     }
     if system.wal_level != "logical" {
-        findings.push(fault("source", format!("`wal_level` is `{}`", system.wal_level), Some("ALTER SYSTEM SET wal_level = logical; then restart PostgreSQL".to_owned())));
+        findings.push(fault(
+            "source",
+            format!("`wal_level` is `{}`", system.wal_level),
+            Some("ALTER SYSTEM SET wal_level = logical; then restart PostgreSQL".to_owned()),
+        ));
     }
     let keep = sql.row("look at a setting", "SELECT current_setting('max_slot_wal_keep_size') AS keep").await?;
     if keep.text("keep")? == "-1" {
         let remedy = "ALTER SYSTEM SET max_slot_wal_keep_size = '50GB'; SELECT pg_reload_conf()".to_owned();
-        findings.push(warning("source", "`max_slot_wal_keep_size` is unlimited: while walgate is down, the log can fill the disk".to_owned(), Some(remedy)));
+        findings.push(warning(
+            "source",
+            "`max_slot_wal_keep_size` is unlimited: while walgate is down, the log can fill the disk".to_owned(),
+            Some(remedy),
+        ));
     }
     match publication::look(&sql, &source.publication).await? {
-        None if source.create && !source.tables.is_empty() => findings.push(ok("source", format!("the publication `{}` will be created", source.publication))),
+        None if source.create && !source.tables.is_empty() => {
+            findings.push(ok("source", format!("the publication `{}` will be created", source.publication)));
+        }
         None => {
             let remedy = format!("CREATE PUBLICATION \"{}\" FOR TABLE …", source.publication);
             findings.push(fault("source", format!("the publication `{}` does not exist", source.publication), Some(remedy)));
         }
         Some(publication) if !publication.all_operations() => {
-            findings.push(warning("source", "the publication does not publish every operation: a rebuild cannot tell that rows vanished".to_owned(), None));
+            findings.push(warning(
+                "source",
+                "the publication does not publish every operation: a rebuild cannot tell that rows vanished".to_owned(),
+                None,
+            ));
         }
         Some(_) => findings.push(ok("source", format!("the publication `{}` is there", source.publication))),
     }
@@ -105,7 +122,11 @@ async fn look_at_source(config: &Config, findings: &mut Vec<Finding>) -> Result<
         let name = quote_table(&table.schema, &table.name);
         if !table.identifiable {
             let remedy = format!("ALTER TABLE {name} ADD PRIMARY KEY (…); or ALTER TABLE {name} REPLICA IDENTITY FULL");
-            findings.push(warning("source", format!("{name} has no key: once published its UPDATE and DELETE fail, so it is left out"), Some(remedy)));
+            findings.push(warning(
+                "source",
+                format!("{name} has no key: once published its UPDATE and DELETE fail, so it is left out"),
+                Some(remedy),
+            ));
         }
     }
     for table in publication::tables(&sql, &source.publication).await? {
@@ -117,14 +138,22 @@ async fn look_at_source(config: &Config, findings: &mut Vec<Finding>) -> Result<
             findings.push(fault("source", format!("{name} cannot be read"), Some(format!("GRANT SELECT ON {name} TO CURRENT_USER"))));
         }
         if row.is_true("hidden")? {
-            findings.push(fault("source", format!("{name} has row security: it could be read only in part"), Some("ALTER ROLE CURRENT_USER BYPASSRLS".to_owned())));
+            findings.push(fault(
+                "source",
+                format!("{name} has row security: it could be read only in part"),
+                Some("ALTER ROLE CURRENT_USER BYPASSRLS".to_owned()),
+            ));
         }
     }
     findings.push(match slot::look(&sql, system.version, &source.slot).await? {
         SlotSeen::Missing => ok("source", format!("the slot `{}` is not there yet", source.slot)),
         SlotSeen::Present(slot) => match slot.lost() {
-            Some(why) => warning("source", format!("the slot `{}` is lost ({why})", source.slot), Some("`walgate run` rebuilds".to_owned())),
-            None if slot.plugin != "pgoutput" || slot.database != system.database => fault("source", format!("the slot `{}` is not ours", source.slot), Some("name another in `source.slot`".to_owned())),
+            Some(why) => {
+                warning("source", format!("the slot `{}` is lost ({why})", source.slot), Some("`walgate run` rebuilds".to_owned()))
+            }
+            None if slot.plugin != "pgoutput" || slot.database != system.database => {
+                fault("source", format!("the slot `{}` is not ours", source.slot), Some("name another in `source.slot`".to_owned()))
+            }
             None => ok("source", format!("the slot `{}` is {} and keeps {} bytes of log", source.slot, slot.wal_status, slot.kept_bytes)),
         },
     });
@@ -138,7 +167,11 @@ fn look_at_sink(config: &Config, findings: &mut Vec<Finding>) {
     findings.push(if writable {
         ok("sink", format!("events go to `{}`", directory.display()))
     } else {
-        fault("sink", format!("`{}` cannot be written to", directory.display()), Some("give the service's user the right, or name another folder in `sink.file.directory`".to_owned()))
+        fault(
+            "sink",
+            format!("`{}` cannot be written to", directory.display()),
+            Some("give the service's user the right, or name another folder in `sink.file.directory`".to_owned()),
+        )
     });
 }
 

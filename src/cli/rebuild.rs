@@ -16,7 +16,11 @@ const LOOK: Duration = Duration::from_millis(200);
 pub(super) fn execute(config: &Config, tables: &[String], resend: bool, yes: bool, detach: bool) -> anyhow::Result<Exit> {
     let mut errors = std::io::stderr().lock();
     if resend && !yes && std::io::stdin().is_terminal() {
-        write!(errors, "Every row of {} is sent again. Go on? [y/N] ", if tables.is_empty() { "all tables".to_owned() } else { tables.join(", ") })?;
+        write!(
+            errors,
+            "Every row of {} is sent again. Go on? [y/N] ",
+            if tables.is_empty() { "all tables".to_owned() } else { tables.join(", ") }
+        )?;
         errors.flush()?;
         let mut answer = String::new();
         std::io::stdin().read_line(&mut answer)?;
@@ -28,7 +32,9 @@ pub(super) fn execute(config: &Config, tables: &[String], resend: bool, yes: boo
     let answer = match ask(&config.store.directory, &Request::Rebuild { tables: tables.to_vec(), resend }) {
         Ok(answer) => answer,
         Err(ControlError::NotRunning) => {
-            super::complain("no service runs for this stream: start `walgate run`, which rebuilds what it finds lost, and ask again for more");
+            super::complain(
+                "no service runs for this stream: start `walgate run`, which rebuilds what it finds lost, and ask again for more",
+            );
             return Ok(Exit::Usage);
         }
         Err(error) => return Err(error.into()),
@@ -52,7 +58,14 @@ pub(super) fn execute(config: &Config, tables: &[String], resend: bool, yes: boo
             let tables = rebuild.get("tables").and_then(Json::as_object);
             tables.into_iter().flat_map(|tables| tables.values()).filter_map(|table| table.get(name).and_then(Json::as_u64)).sum()
         };
-        counts = format!("rows {} read {} updated {} deleted {} equal {}", sum("rows"), sum("read"), sum("updated"), sum("deleted"), sum("equal"));
+        counts = format!(
+            "rows {} read {} updated {} deleted {} equal {}",
+            sum("rows"),
+            sum("read"),
+            sum("updated"),
+            sum("deleted"),
+            sum("equal")
+        );
         bar.set_length(sum("blocks"));
         bar.set_position(sum("blocks_done"));
         bar.set_message(counts.clone());

@@ -42,7 +42,7 @@ async fn serve(config: Config, store: Store) -> anyhow::Result<Exit> {
     board.update(|status| {
         status.stream.clone_from(&config.stream);
         status.slot.name.clone_from(&config.source.slot);
-        status.sink.kind = sink_name(&config.sink.kind).to_owned();
+        sink_name(&config.sink.kind).clone_into(&mut status.sink.kind);
         status.since = i64::try_from(since).unwrap_or(0);
         env!("CARGO_PKG_VERSION").clone_into(&mut status.version);
     });
@@ -157,7 +157,9 @@ async fn stop_while_not_streaming(board: &Board, stopped: &mut watch::Receiver<b
 
 fn make_sink(config: &Config) -> Box<dyn Sink> {
     match &config.sink.kind {
-        SinkKind::File { directory, segment_bytes } => Box::new(FileSink::new(directory.clone(), *segment_bytes, config.stream.clone(), &config.sink.headers)),
+        SinkKind::File { directory, segment_bytes } => {
+            Box::new(FileSink::new(directory.clone(), *segment_bytes, config.stream.clone(), &config.sink.headers))
+        }
         SinkKind::Stdout => Box::new(StdoutSink::new(std::io::stdout(), &config.sink.headers)),
         SinkKind::Null => Box::new(NullSink),
     }

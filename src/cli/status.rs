@@ -25,7 +25,8 @@ pub(super) fn execute(config: &Config, json: bool) -> anyhow::Result<Exit> {
 
 /// What the store knows while no service runs.
 fn stopped(config: &Config) -> Result<Status, StoreError> {
-    let mut status = Status { stream: config.stream.clone(), state: State::Stopped, version: env!("CARGO_PKG_VERSION").to_owned(), ..Status::default() };
+    let mut status =
+        Status { stream: config.stream.clone(), state: State::Stopped, version: env!("CARGO_PKG_VERSION").to_owned(), ..Status::default() };
     status.slot.name.clone_from(&config.source.slot);
     let store = match Store::open_read_only(&config.store.directory, &Stamp { stream: config.stream.clone() }) {
         Ok(store) => store,
@@ -63,7 +64,9 @@ fn print(status: &serde_json::Value, out: &mut impl std::io::Write) -> std::io::
         writeln!(out, "{label:<16} {}", text(name))?;
     }
     let Some(rebuild) = status.get("rebuild").filter(|rebuild| !rebuild.is_null()) else { return Ok(()) };
-    let field = |of: &serde_json::Value, name: &str| of.get(name).map(|value| value.as_str().map_or_else(|| value.to_string(), str::to_owned)).unwrap_or_default();
+    let field = |of: &serde_json::Value, name: &str| {
+        of.get(name).map(|value| value.as_str().map_or_else(|| value.to_string(), str::to_owned)).unwrap_or_default()
+    };
     writeln!(out, "rebuild {:<8} {}: {}", field(rebuild, "id"), field(rebuild, "reason"), field(rebuild, "seen"))?;
     for (topic, table) in rebuild.get("tables").and_then(|tables| tables.as_object()).into_iter().flatten() {
         writeln!(

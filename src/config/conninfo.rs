@@ -48,7 +48,9 @@ pub(super) enum ConninfoError {
     AfterBracket,
     #[error("has a query parameter without `=`: write `?name=value&name=value`")]
     QueryValue,
-    #[error("has a word without `=` (word {0}): write `name=value`, values with spaces in single quotes; or a URI, `postgresql://user@host/database`")]
+    #[error(
+        "has a word without `=` (word {0}): write `name=value`, values with spaces in single quotes; or a URI, `postgresql://user@host/database`"
+    )]
     NoValue(usize),
     #[error("has a value whose single quote is not closed")]
     Unclosed,
@@ -189,12 +191,18 @@ mod tests {
         check("", Ok(&[]));
         check("postgresql://", Ok(&[]));
         check("postgresql://db/shop", Ok(&[("host", "db"), ("dbname", "shop")]));
-        check("postgres://ann:s%3Acret@db:5433/shop", Ok(&[("user", "ann"), ("password", "s:cret"), ("host", "db"), ("port", "5433"), ("dbname", "shop")]));
+        check(
+            "postgres://ann:s%3Acret@db:5433/shop",
+            Ok(&[("user", "ann"), ("password", "s:cret"), ("host", "db"), ("port", "5433"), ("dbname", "shop")]),
+        );
         check("postgresql:///shop?host=/var/run/postgresql", Ok(&[("host", "/var/run/postgresql"), ("dbname", "shop")]));
         check("postgresql://%2Ftmp%2Fpg:5433/shop", Ok(&[("host", "/tmp/pg"), ("port", "5433"), ("dbname", "shop")]));
         check("postgresql://[::1]:5432/x", Ok(&[("host", "::1"), ("port", "5432"), ("dbname", "x")]));
         check("postgresql://a:1,b,[::2]:3/x", Ok(&[("host", "a,b,::2"), ("port", "1,,3"), ("dbname", "x")]));
-        check("postgresql://u@?connect_timeout=5&options=-c%20a%3Db", Ok(&[("user", "u"), ("connect_timeout", "5"), ("options", "-c a=b")]));
+        check(
+            "postgresql://u@?connect_timeout=5&options=-c%20a%3Db",
+            Ok(&[("user", "u"), ("connect_timeout", "5"), ("options", "-c a=b")]),
+        );
         check("postgresql://db/x?user=u@v", Ok(&[("host", "db"), ("dbname", "x"), ("user", "u@v")]));
         check("postgresql://db?ssl=true", Ok(&[("host", "db"), ("sslmode", "require")]));
         check("postgresql://u:p%zz@db", Err(ConninfoError::Percent));

@@ -44,7 +44,11 @@ impl Environment {
 impl fmt::Debug for Environment {
     /// Names only: values may be secrets.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Environment").field("variables", &self.variables.keys()).field("home", &self.home).field("user", &self.user).finish_non_exhaustive()
+        f.debug_struct("Environment")
+            .field("variables", &self.variables.keys())
+            .field("home", &self.home)
+            .field("user", &self.user)
+            .finish_non_exhaustive()
     }
 }
 

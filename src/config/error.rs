@@ -43,10 +43,17 @@ pub struct Fault {
 /// Where a value was written.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Origin {
-    File { path: Arc<str>, line: usize },
+    File {
+        path: Arc<str>,
+        line: usize,
+    },
     /// The file, at no line of it: a key is missing there.
-    Nowhere { path: Arc<str> },
-    Environment { variable: String },
+    Nowhere {
+        path: Arc<str>,
+    },
+    Environment {
+        variable: String,
+    },
     Setting,
 }
 
@@ -103,7 +110,11 @@ impl fmt::Display for Origin {
 
 fn shortened(value: &str) -> String {
     let mut characters = value.chars();
-    let mut text: String = characters.by_ref().take(VALUE_SHOWN_MAX).flat_map(|character| if character.is_control() { character.escape_debug().collect() } else { vec![character] }).collect();
+    let mut text: String = characters
+        .by_ref()
+        .take(VALUE_SHOWN_MAX)
+        .flat_map(|character| if character.is_control() { character.escape_debug().collect() } else { vec![character] })
+        .collect();
     if characters.next().is_some() {
         text.push('…');
     }

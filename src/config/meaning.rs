@@ -12,7 +12,9 @@ use super::error::{Fault, Origin};
 use super::name::TableName;
 use super::units::{parse_duration, parse_size};
 use super::written::{Entry, TABLES, Value, Written};
-use super::{BatchLimits, Config, Format, Header, OnConflict, Rebuild, Retry, Run, Sink, SinkKind, Source, Store, Table, TablePattern, source};
+use super::{
+    BatchLimits, Config, Format, Header, OnConflict, Rebuild, Retry, Run, Sink, SinkKind, Source, Store, Table, TablePattern, source,
+};
 
 /// Keys of capabilities that this version does not have, and the value that means "without it". Any other value is
 /// refused: a setting that does nothing is a lie.
@@ -35,12 +37,43 @@ const NOT_IN_THIS_VERSION: [(&str, &[&str]); 14] = [
 
 /// Keys that may be set, for "did you mean".
 const KEYS: [&str; 37] = [
-    "stream", "source.url", "source.password_file", "source.slot", "source.publication", "source.tables", "source.create", "source.failover",
-    "source.wal_budget", "source.nudge", "source.connect_timeout", "source.silence_timeout", "source.tls", "sink.kind", "sink.topic_prefix",
-    "sink.event_bytes_max", "sink.headers", "sink.grace", "sink.file.directory", "sink.file.segment_bytes", "batch.bytes", "batch.events",
-    "batch.delay", "batch.transaction_bytes_max", "store.directory", "store.dedup_window", "format.bigint", "rebuild.automatic",
-    "rebuild.max_per_hour", "rebuild.chunk_bytes", "rebuild.on_conflict", "retry.backoff_min", "retry.backoff_max", "retry.total",
-    "run.shutdown_timeout", "table", "format.style",
+    "stream",
+    "source.url",
+    "source.password_file",
+    "source.slot",
+    "source.publication",
+    "source.tables",
+    "source.create",
+    "source.failover",
+    "source.wal_budget",
+    "source.nudge",
+    "source.connect_timeout",
+    "source.silence_timeout",
+    "source.tls",
+    "sink.kind",
+    "sink.topic_prefix",
+    "sink.event_bytes_max",
+    "sink.headers",
+    "sink.grace",
+    "sink.file.directory",
+    "sink.file.segment_bytes",
+    "batch.bytes",
+    "batch.events",
+    "batch.delay",
+    "batch.transaction_bytes_max",
+    "store.directory",
+    "store.dedup_window",
+    "format.bigint",
+    "rebuild.automatic",
+    "rebuild.max_per_hour",
+    "rebuild.chunk_bytes",
+    "rebuild.on_conflict",
+    "retry.backoff_min",
+    "retry.backoff_max",
+    "retry.total",
+    "run.shutdown_timeout",
+    "table",
+    "format.style",
 ];
 
 const MIB: u64 = 1 << 20;
@@ -57,7 +90,13 @@ struct Taking<'a> {
 ///
 /// # Errors
 /// Every fault found.
-pub(super) fn config(mut written: Written, settings: &[String], path: &Arc<str>, folder: &Path, environment: &Environment) -> Result<Config, Vec<Fault>> {
+pub(super) fn config(
+    mut written: Written,
+    settings: &[String],
+    path: &Arc<str>,
+    folder: &Path,
+    environment: &Environment,
+) -> Result<Config, Vec<Fault>> {
     let mut faults = Vec::new();
     for (variable, value) in environment.variables.iter().filter(|(name, _)| name.starts_with("WALGATE__")) {
         let key = variable.trim_start_matches("WALGATE__").to_lowercase().replace("__", ".");
@@ -69,7 +108,12 @@ pub(super) fn config(mut written: Written, settings: &[String], path: &Arc<str>,
             Some((key, value)) => {
                 written.keys.insert(key.trim().to_owned(), Entry { origin: Origin::Setting, value: Value::Untyped(value.to_owned()) });
             }
-            None => faults.push(Fault { origin: Origin::Setting, key: None, value: Some(setting.clone()), why: format!("`{setting}` is no setting: write `--set key=value`") }),
+            None => faults.push(Fault {
+                origin: Origin::Setting,
+                key: None,
+                value: Some(setting.clone()),
+                why: format!("`{setting}` is no setting: write `--set key=value`"),
+            }),
         }
     }
     let mut taking = Taking { keys: written.keys, faults, nowhere: Origin::Nowhere { path: Arc::clone(path) }, environment };
@@ -84,23 +128,33 @@ pub(super) fn config(mut written: Written, settings: &[String], path: &Arc<str>,
 impl Taking<'_> {
     #[expect(clippy::too_many_lines, reason = "one line a key, in the order of the file")]
     fn config(&mut self, folder: &Path, tables: Vec<(Origin, BTreeMap<String, Entry>)>) -> Option<Config> {
-        let stream = self.checked("stream", None, |text| is_name(text, 50).then(|| text.to_owned()).ok_or("has to be 1 to 50 of the characters a-z, 0-9 and _".to_owned()))?;
+        let stream = self.checked("stream", None, |text| {
+            is_name(text, 50).then(|| text.to_owned()).ok_or("has to be 1 to 50 of the characters a-z, 0-9 and _".to_owned())
+        })?;
         let default_name = format!("walgate_{stream}");
         let slot = self.checked("source.slot", Some(&default_name), |text| {
-            is_name(text, 63).then(|| text.to_owned()).ok_or("has to be 1 to 63 of the characters a-z, 0-9 and _ (PostgreSQL's rule for slots)".to_owned())
+            is_name(text, 63)
+                .then(|| text.to_owned())
+                .ok_or("has to be 1 to 63 of the characters a-z, 0-9 and _ (PostgreSQL's rule for slots)".to_owned())
         });
         let publication = self.checked("source.publication", Some(&default_name), |text| {
-            ((1..=63).contains(&text.len()) && !text.contains('\0')).then(|| text.to_owned()).ok_or("has to be 1 to 63 bytes long".to_owned())
+            ((1..=63).contains(&text.len()) && !text.contains('\0'))
+                .then(|| text.to_owned())
+                .ok_or("has to be 1 to 63 bytes long".to_owned())
         });
         let plaintext = self.keys.contains_key("source.tls");
         self.refuse_what_is_not_there();
         let password_file = self.checked("source.password_file", Some(""), |text| Ok((!text.is_empty()).then(|| folder.join(text))))?;
         let environment = self.environment;
-        let postgres = self.checked("source.url", Some("postgresql://"), |url| source::connection(url, password_file.as_deref(), plaintext, environment));
+        let postgres = self
+            .checked("source.url", Some("postgresql://"), |url| source::connection(url, password_file.as_deref(), plaintext, environment));
         let patterns = self.list("source.tables", |text| TablePattern::from_str(text).map_err(|error| error.to_string()));
         let topic_prefix = self.checked("sink.topic_prefix", Some(&stream), |text| {
-            let fits = (1..=100).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte)) && !text.starts_with('.');
-            fits.then(|| text.to_owned()).ok_or("has to be 1 to 100 of the characters A-Z a-z 0-9 . _ - and not begin with a dot".to_owned())
+            let fits = (1..=100).contains(&text.len())
+                && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte))
+                && !text.starts_with('.');
+            fits.then(|| text.to_owned())
+                .ok_or("has to be 1 to 100 of the characters A-Z a-z 0-9 . _ - and not begin with a dot".to_owned())
         });
         let file = SinkKind::File {
             directory: self.path("sink.file.directory", "events", folder)?,
@@ -120,10 +174,12 @@ impl Taking<'_> {
             tables: patterns,
             create: self.boolean("source.create", true)?,
             failover: self.boolean("source.failover", false)?,
-            wal_budget: self.checked("source.wal_budget", Some("none"), |text| if text == "none" { Ok(None) } else { parse_size(text).map(Some).map_err(|error| error.to_string()) })?,
+            wal_budget: self.checked("source.wal_budget", Some("none"), |text| {
+                if text == "none" { Ok(None) } else { parse_size(text).map(Some).map_err(|error| error.to_string()) }
+            })?,
             nudge: self.boolean("source.nudge", true)?,
             connect_timeout: self.duration("source.connect_timeout", Duration::from_secs(10))?,
-            silence_timeout: self.duration("source.silence_timeout", Duration::from_secs(60))?,
+            silence_timeout: self.duration("source.silence_timeout", Duration::from_mins(1))?,
         };
         let mut headers = self.list("sink.headers", |text| match text {
             "id" => Ok(Header::Id),
@@ -146,7 +202,10 @@ impl Taking<'_> {
             delay: self.duration("batch.delay", Duration::from_millis(20))?,
             transaction_bytes_max: self.size("batch.transaction_bytes_max", 64 * MIB, 1024, 1 << 32)?,
         };
-        let store = Store { directory: self.path("store.directory", "state", folder)?, dedup_window: self.duration("store.dedup_window", Duration::from_secs(86_400))? };
+        let store = Store {
+            directory: self.path("store.directory", "state", folder)?,
+            dedup_window: self.duration("store.dedup_window", Duration::from_hours(24))?,
+        };
         let bigint_as_string = self.checked("format.bigint", Some("number"), |text| match text {
             "number" => Ok(false),
             "string" => Ok(true),
@@ -165,7 +224,7 @@ impl Taking<'_> {
         let retry = Retry {
             backoff_min: self.duration("retry.backoff_min", Duration::from_millis(200))?,
             backoff_max: self.duration("retry.backoff_max", Duration::from_secs(15))?,
-            total: self.duration("retry.total", Duration::from_secs(600))?,
+            total: self.duration("retry.total", Duration::from_mins(10))?,
         };
         let run = Run { shutdown_timeout: self.duration("run.shutdown_timeout", Duration::from_secs(30))? };
         let tables = tables.into_iter().filter_map(|(origin, entries)| self.table(origin, entries)).collect();
@@ -210,16 +269,12 @@ impl Taking<'_> {
         let mut rest = text.as_str();
         while let Some((before, after)) = rest.split_once("${") {
             let Some((name, after)) = after.split_once('}') else { break };
-            match self.environment.variables.get(name) {
-                Some(value) => {
-                    replaced.push_str(before);
-                    replaced.push_str(value);
-                }
-                None => {
-                    self.fault(key, Some(entry), format!("needs the environment variable `{name}`, which is not set"));
-                    return None;
-                }
-            }
+            let Some(value) = self.environment.variables.get(name) else {
+                self.fault(key, Some(entry), format!("needs the environment variable `{name}`, which is not set"));
+                return None;
+            };
+            replaced.push_str(before);
+            replaced.push_str(value);
             rest = after;
         }
         replaced.push_str(rest);
@@ -242,8 +297,12 @@ impl Taking<'_> {
     fn list<T>(&mut self, key: &str, check: impl Fn(&str) -> Result<T, String>) -> Vec<T> {
         let Some(entry) = self.keys.remove(key) else { return Vec::new() };
         let texts: Vec<String> = match &entry.value {
-            Value::List(values) => values.iter().map(|value| if let Value::Text(text) = value { text.clone() } else { value.shown() }).collect(),
-            Value::Text(text) | Value::Untyped(text) => text.split(',').map(|text| text.trim().to_owned()).filter(|text| !text.is_empty()).collect(),
+            Value::List(values) => {
+                values.iter().map(|value| if let Value::Text(text) = value { text.clone() } else { value.shown() }).collect()
+            }
+            Value::Text(text) | Value::Untyped(text) => {
+                text.split(',').map(|text| text.trim().to_owned()).filter(|text| !text.is_empty()).collect()
+            }
             other => {
                 let why = format!("is {} where a list is due", other.type_name());
                 self.fault(key, Some(&entry), why);
@@ -269,7 +328,11 @@ impl Taking<'_> {
     }
 
     fn path(&mut self, key: &str, default: &str, folder: &Path) -> Option<PathBuf> {
-        self.checked(key, Some(default), |text| if text.is_empty() { Err("is empty: name a folder".to_owned()) } else { Ok(folder.join(text)) })
+        self.checked(
+            key,
+            Some(default),
+            |text| if text.is_empty() { Err("is empty: name a folder".to_owned()) } else { Ok(folder.join(text)) },
+        )
     }
 
     fn refuse_what_is_not_there(&mut self) {
@@ -332,8 +395,13 @@ mod tests {
         let (written, faults) = written::parse(&path, text.as_bytes());
         assert!(faults.is_empty(), "{faults:?}");
         let settings: Vec<String> = settings.iter().map(|text| (*text).to_owned()).collect();
-        let environment = Environment { user: Some("me".to_owned()), variables: [("SLOT".to_owned(), "from_env".to_owned())].into(), ..Environment::default() };
-        config(written, &settings, &path, Path::new("/etc/walgate"), &environment).map_err(|faults| faults.iter().map(ToString::to_string).collect())
+        let environment = Environment {
+            user: Some("me".to_owned()),
+            variables: [("SLOT".to_owned(), "from_env".to_owned())].into(),
+            ..Environment::default()
+        };
+        config(written, &settings, &path, Path::new("/etc/walgate"), &environment)
+            .map_err(|faults| faults.iter().map(ToString::to_string).collect())
     }
 
     #[test]
@@ -360,11 +428,26 @@ mod tests {
         check("", &["c.toml: `stream` is missing"]);
         check("stream = \"Shop\"", &["c.toml:1: `stream = \"Shop\"` has to be 1 to 50 of the characters a-z, 0-9 and _"]);
         check("stream = \"s\"\nstraem = 1", &["c.toml:2: `straem = 1` is not a key: did you mean `stream`?"]);
-        check("stream = \"s\"\n[sink]\nkind = \"kafka\"", &["c.toml:3: `sink.kind = \"kafka\"` is not in this version: file, stdout and null are"]);
-        check("stream = \"s\"\n[format]\nstyle = \"debezium\"", &["c.toml:3: `format.style = \"debezium\"` is not in this version: only `plain` is"]);
-        check("stream = \"s\"\n[source]\nslot = \"${NOPE}\"", &["c.toml:3: `source.slot = \"${NOPE}\"` needs the environment variable `NOPE`, which is not set"]);
-        check("stream = \"s\"\n[run]\nshutdown_timeout = 30", &["c.toml:3: `run.shutdown_timeout = 30` has no unit: write `30s` for seconds or `30ms` for milliseconds"]);
-        check("stream = \"s\"\n[[table]]\nname = \"orders\"", &["c.toml:3: `name = \"orders\"` has no schema: write `public.orders` if that is the one meant"]);
+        check(
+            "stream = \"s\"\n[sink]\nkind = \"kafka\"",
+            &["c.toml:3: `sink.kind = \"kafka\"` is not in this version: file, stdout and null are"],
+        );
+        check(
+            "stream = \"s\"\n[format]\nstyle = \"debezium\"",
+            &["c.toml:3: `format.style = \"debezium\"` is not in this version: only `plain` is"],
+        );
+        check(
+            "stream = \"s\"\n[source]\nslot = \"${NOPE}\"",
+            &["c.toml:3: `source.slot = \"${NOPE}\"` needs the environment variable `NOPE`, which is not set"],
+        );
+        check(
+            "stream = \"s\"\n[run]\nshutdown_timeout = 30",
+            &["c.toml:3: `run.shutdown_timeout = 30` has no unit: write `30s` for seconds or `30ms` for milliseconds"],
+        );
+        check(
+            "stream = \"s\"\n[[table]]\nname = \"orders\"",
+            &["c.toml:3: `name = \"orders\"` has no schema: write `public.orders` if that is the one meant"],
+        );
     }
 
     #[test]

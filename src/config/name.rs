@@ -104,7 +104,10 @@ fn parts(text: &str) -> Result<Vec<Part>, NameError> {
     loop {
         let (part, after) = match rest.strip_prefix('"') {
             Some(quoted) => quoted_name(quoted)?,
-            None => rest.find('.').and_then(|dot| rest.split_at_checked(dot)).map_or_else(|| unquoted(rest, ""), |(name, after)| unquoted(name, after))?,
+            None => rest
+                .find('.')
+                .and_then(|dot| rest.split_at_checked(dot))
+                .map_or_else(|| unquoted(rest, ""), |(name, after)| unquoted(name, after))?,
         };
         parts.push(part);
         match after.strip_prefix('.') {
@@ -147,7 +150,10 @@ fn unquoted<'a>(name: &str, after: &'a str) -> Result<(Part, &'a str), NameError
 }
 
 fn may_stand_unquoted(at: usize, character: char) -> bool {
-    character.is_ascii_alphabetic() || character == '_' || (!character.is_ascii() && !character.is_control()) || (at > 0 && (character.is_ascii_digit() || character == '$'))
+    character.is_ascii_alphabetic()
+        || character == '_'
+        || (!character.is_ascii() && !character.is_control())
+        || (at > 0 && (character.is_ascii_digit() || character == '$'))
 }
 
 /// An identifier that PostgreSQL can hold.

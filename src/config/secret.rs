@@ -80,7 +80,8 @@ pub(super) fn find_password(passfile: &[u8], login: Login<'_>) -> Option<Vec<u8>
             return None;
         }
         let mut fields = split_fields(line).into_iter();
-        let matching = wanted.iter().all(|wanted| fields.next().is_some_and(|(field, written)| written == b"*" || field == wanted.as_bytes()));
+        let matching =
+            wanted.iter().all(|wanted| fields.next().is_some_and(|(field, written)| written == b"*" || field == wanted.as_bytes()));
         let (password, _) = fields.next()?;
         (matching && !password.is_empty()).then_some(password)
     })

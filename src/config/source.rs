@@ -23,14 +23,23 @@ const VARIABLES: [(&str, &str); 8] = [
 ///
 /// # Errors
 /// A text for people, without any secret.
-pub(super) fn connection(url: &str, password_file: Option<&Path>, plaintext: bool, environment: &Environment) -> Result<tokio_postgres::Config, String> {
+pub(super) fn connection(
+    url: &str,
+    password_file: Option<&Path>,
+    plaintext: bool,
+    environment: &Environment,
+) -> Result<tokio_postgres::Config, String> {
     let mut parameters = conninfo::parse(url).map_err(|error| error.to_string())?;
+    if let Some(unknown) = parameters.keys().find(|name| !conninfo::KEYWORDS.contains(&name.as_str())) {
+        return Err(format!("has the parameter `{unknown}`, which is not supported"));
+    }
     let or_variable = |parameters: &Parameters, name: &str| {
         let variable = VARIABLES.iter().find(|(_, keyword)| *keyword == name).and_then(|(variable, _)| environment.get(variable));
         parameters.get(name).cloned().filter(|value| !value.is_empty()).or_else(|| variable.map(str::to_owned))
     };
     if let Some(service) = or_variable(&parameters, "service") {
-        let file = environment.get("PGSERVICEFILE").map(PathBuf::from).or_else(|| Some(environment.home.as_ref()?.join(".pg_service.conf")));
+        let file =
+            environment.get("PGSERVICEFILE").map(PathBuf::from).or_else(|| Some(environment.home.as_ref()?.join(".pg_service.conf")));
         let file = file.ok_or("names a service, and there is no service file")?;
         let found = find_service(&file, &service).map_err(|error| error.to_string())?;
         let found = found.ok_or_else(|| format!("names the service `{service}`, which `{}` does not have", file.display()))?;
@@ -39,7 +48,10 @@ pub(super) fn connection(url: &str, password_file: Option<&Path>, plaintext: boo
         }
     }
     let given = |name: &str| or_variable(&parameters, name);
-    let hosts = given("hostaddr").or_else(|| given("host")).or_else(|| environment.socket_directory.map(str::to_owned)).unwrap_or_else(|| "localhost".to_owned());
+    let hosts = given("hostaddr")
+        .or_else(|| given("host"))
+        .or_else(|| environment.socket_directory.map(str::to_owned))
+        .unwrap_or_else(|| "localhost".to_owned());
     let ports = given("port").unwrap_or_else(|| "5432".to_owned());
     let user = given("user").or_else(|| environment.user.clone()).ok_or("has no user, and the system does not know one")?;
     let dbname = given("dbname").unwrap_or_else(|| user.clone());
@@ -61,7 +73,12 @@ pub(super) fn connection(url: &str, password_file: Option<&Path>, plaintext: boo
         (None, Some(password)) => Some(password.into_bytes()),
         (None, None) => {
             let file = given("passfile").map(PathBuf::from).or_else(|| Some(environment.home.as_ref()?.join(".pgpass")));
-            let login = Login { host: hosts.split(',').next().unwrap_or_default(), port: ports.split(',').next().unwrap_or_default(), dbname: &dbname, user: &user };
+            let login = Login {
+                host: hosts.split(',').next().unwrap_or_default(),
+                port: ports.split(',').next().unwrap_or_default(),
+                dbname: &dbname,
+                user: &user,
+            };
             // As libpq: a password file that others can read is passed over.
             file.and_then(|file| find_password(&read_private(&file).ok()?, login))
         }
@@ -83,7 +100,9 @@ fn refuse_what_needs_tls(sslmode: Option<&str>, channel_binding: Option<&str>, h
     }
     let near = |host: &str| host.starts_with('/') || host == "localhost" || host == "::1" || host.starts_with("127.");
     match hosts.split(',').find(|host| !near(host)) {
-        Some(host) if !plaintext => Err(format!("names `{host}` over the network, and this version has no TLS to the source: set `source.tls = \"disable\"` if plain text is meant")),
+        Some(host) if !plaintext => Err(format!(
+            "names `{host}` over the network, and this version has no TLS to the source: set `source.tls = \"disable\"` if plain text is meant"
+        )),
         _ => Ok(()),
     }
 }
@@ -108,7 +127,8 @@ mod tests {
 
     #[test]
     fn the_url_goes_before_the_variables() {
-        let variables = [("PGUSER", "other"), ("PGDATABASE", "shop"), ("PGPASSWORD", "secret")].map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let variables = [("PGUSER", "other"), ("PGDATABASE", "shop"), ("PGPASSWORD", "secret")]
+            .map(|(name, value)| (name.to_owned(), value.to_owned()));
         let environment = Environment { variables: variables.into(), ..Environment::default() };
         let config = connection("postgresql://w@127.0.0.1:6000", None, false, &environment).unwrap();
         assert_eq!((config.get_user(), config.get_dbname(), config.get_ports()), (Some("w"), Some("shop"), [6000].as_slice()));

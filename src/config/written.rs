@@ -45,7 +45,10 @@ pub(super) enum Value {
     Boolean(bool),
     List(Vec<Value>),
     /// What no key of ours takes: a float, a date, a table.
-    Other { type_name: &'static str, text: String },
+    Other {
+        type_name: &'static str,
+        text: String,
+    },
 }
 
 impl Value {
@@ -135,6 +138,7 @@ impl Reading<'_> {
         table.iter().map(entry).collect()
     }
 
+    #[expect(clippy::only_used_in_recursion, reason = "reads as the others")]
     fn value(&self, value: &DeValue<'_>) -> Value {
         match value {
             DeValue::String(text) => Value::Text(text.clone().into_owned()),
@@ -193,10 +197,14 @@ mod tests {
 
     #[test]
     fn every_key_has_its_line() {
-        let (written, faults) = read(b"stream = \"a\"\r\n\r\n[source]\r\nslot = \"b\"\r\nsink.file = { directory = 5 }\r\n[[table]]\r\nname = \"x.y\"\r\n");
+        let (written, faults) =
+            read(b"stream = \"a\"\r\n\r\n[source]\r\nslot = \"b\"\r\nsink.file = { directory = 5 }\r\n[[table]]\r\nname = \"x.y\"\r\n");
         assert_eq!(faults, Vec::<String>::new());
         let lines: Vec<_> = written.keys.iter().map(|(key, entry)| format!("{} {key} {}", entry.origin, entry.value.shown())).collect();
-        assert_eq!(lines, ["c.toml:4 source.slot \"b\"", "c.toml:5 source.sink.file.directory 5", "c.toml:1 stream \"a\""].map(str::to_owned));
+        assert_eq!(
+            lines,
+            ["c.toml:4 source.slot \"b\"", "c.toml:5 source.sink.file.directory 5", "c.toml:1 stream \"a\""].map(str::to_owned)
+        );
         assert_eq!(written.tables.len(), 1);
         assert_eq!(written.tables[0].0.to_string(), "c.toml:6");
     }
@@ -208,8 +216,17 @@ mod tests {
         check(b"\xEF\xBB\xBFstream = \"a\"", &[]);
         check(b"a = 1\nb = \"\xFF\"", &["c.toml:2: is not UTF-8 here: save the file as UTF-8"]);
         check(b"a = 1\n\na = 2\n", &["c.toml:3: is not TOML: duplicate key"]);
-        check(b"a = \nb = 1\nc = [1,\n", &["c.toml:1: is not TOML: string values must be quoted, expected literal string", "c.toml:4: is not TOML: unclosed array, expected `]`"]);
-        check(format!("x = 1\n{}a = 1", "a.".repeat(100_000)).as_bytes(), &["c.toml:2: a key has more than 16 dots: is this the right file?"]);
+        check(
+            b"a = \nb = 1\nc = [1,\n",
+            &[
+                "c.toml:1: is not TOML: string values must be quoted, expected literal string",
+                "c.toml:4: is not TOML: unclosed array, expected `]`",
+            ],
+        );
+        check(
+            format!("x = 1\n{}a = 1", "a.".repeat(100_000)).as_bytes(),
+            &["c.toml:2: a key has more than 16 dots: is this the right file?"],
+        );
     }
 
     #[test]

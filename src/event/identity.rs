@@ -167,7 +167,15 @@ mod tests {
     }
 
     fn placed(boundary: u64, count: u64) -> Origin {
-        Origin::Placed { boundary: Lsn::new(boundary), count, table_epoch: 7, table: Oid::new(16_385), key_digest: 1, row_digest: None, part: 0 }
+        Origin::Placed {
+            boundary: Lsn::new(boundary),
+            count,
+            table_epoch: 7,
+            table: Oid::new(16_385),
+            key_digest: 1,
+            row_digest: None,
+            part: 0,
+        }
     }
 
     #[test]
@@ -179,7 +187,14 @@ mod tests {
 
     #[test]
     fn order_sorts_as_bytes_and_a_placed_row_precedes_the_transaction_at_its_boundary() {
-        let orders = [streamed(0xFF, 12, 0), placed(0x100, 0), placed(0x100, 1), streamed(0x100, 0, 0), streamed(0x100, 0, 1), streamed(0x100, 16, 0)];
+        let orders = [
+            streamed(0xFF, 12, 0),
+            placed(0x100, 0),
+            placed(0x100, 1),
+            streamed(0x100, 0, 0),
+            streamed(0x100, 0, 1),
+            streamed(0x100, 16, 0),
+        ];
         let texts: Vec<String> = orders.iter().map(|origin| origin.order(&stream()).to_string()).collect();
         assert!(texts.is_sorted(), "{texts:#?}");
         assert_eq!(texts[5], "00000003.0000000000000100.1.0000000000000010.0000");

@@ -63,6 +63,8 @@ pub struct Setting {
     pub batch_number: u64,
     /// Tables that were published before the slot of this session was made: its exported snapshot speaks for them.
     pub covered: HashSet<Oid>,
+    /// Whether the publication publishes every operation.
+    pub all_operations: bool,
     /// The index is to be completed (state folder lost or restored, no gap in the stream).
     pub complete_index: bool,
 }
@@ -129,6 +131,7 @@ impl Emitter {
         let unproved = Unproved::recovered(&visibility, index.store().transactions_after(visibility.proved)?);
         let indexes = index.store().indexes()?.into_iter().collect();
         let messages_topic = Arc::new(Topic::of_messages(&setting.prefix));
+        let all_operations = setting.all_operations;
         Ok(Self {
             number: setting.batch_number,
             emitted: progress.end_lsn,
@@ -151,7 +154,7 @@ impl Emitter {
             journals: tables.into_iter().map(|table| (table.topic.clone(), table)).collect(),
             changed: BTreeSet::new(),
             published: Vec::new(),
-            all_operations: false,
+            all_operations,
             reading: Reading::default(),
             messages_topic,
             stopping: false,
@@ -351,15 +354,20 @@ impl Emitter {
         let journal = self.journals.get(topic);
         let number = self.indexes.get(topic).map(|record| record.number);
         let indexed = match (journal, number) {
-            (Some(journal), Some(number)) if plan.has_key() && !matches!(journal.step, TableStep::Waiting) => {
-                Some(Indexed { number, epoch: journal.epoch, absent_is_complete: journal.mode == Mode::Index && journal.step != TableStep::Done })
-            }
+            (Some(journal), Some(number)) if plan.has_key() && !matches!(journal.step, TableStep::Waiting) => Some(Indexed {
+                number,
+                epoch: journal.epoch,
+                absent_is_complete: journal.mode == Mode::Index && journal.step != TableStep::Done,
+            }),
             _ => None,
         };
         let skip = match journal.and_then(|journal| Some((journal.skip_snapshot.as_ref()?, journal.skip_until))) {
-            Some((snapshot, until)) if until > self.emitted => {
-                Some(Skip { snapshot: snapshot.parse().map_err(|_| SessionError::OutOfTurn { what: "a journal with a snapshot that cannot be read" })?, until })
-            }
+            Some((snapshot, until)) if until > self.emitted => Some(Skip {
+                snapshot: snapshot
+                    .parse()
+                    .map_err(|_| SessionError::OutOfTurn { what: "a journal with a snapshot that cannot be read" })?,
+                until,
+            }),
             _ => None,
         };
         Ok(Table { plan, indexed, skip })
@@ -505,7 +513,14 @@ impl Emitter {
             return Ok(());
         }
         let moment = moment(self.transaction.as_ref(), self.origin.as_ref(), lsn);
-        self.setting.envelope.logical_message(&mut self.batch, &self.messages_topic, Origin::Streamed { position, part: 0 }, &moment, prefix, content)?;
+        self.setting.envelope.logical_message(
+            &mut self.batch,
+            &self.messages_topic,
+            Origin::Streamed { position, part: 0 },
+            &moment,
+            prefix,
+            content,
+        )?;
         Ok(())
     }
 
@@ -523,7 +538,15 @@ impl Emitter {
         Ok(())
     }
 
-    fn emit(&mut self, plan: &TablePlan, origin: Origin, wal_start: Lsn, op: Op, before: Option<Image<'_>>, after: Option<Image<'_>>) -> Result<(), SessionError> {
+    fn emit(
+        &mut self,
+        plan: &TablePlan,
+        origin: Origin,
+        wal_start: Lsn,
+        op: Op,
+        before: Option<Image<'_>>,
+        after: Option<Image<'_>>,
+    ) -> Result<(), SessionError> {
         let moment = moment(self.transaction.as_ref(), self.origin.as_ref(), wal_start);
         self.setting.envelope.row(&mut self.batch, plan, origin, &moment, op, before, after)?;
         Ok(())
@@ -536,7 +559,9 @@ impl Emitter {
             Knowledge::Full => (true, digest.completed(&[])),
             Knowledge::Arrived => (false, crate::event::digest::RowDigest::default()),
             Knowledge::Partial => match self.index.row(number, key)? {
-                Some(held) if held.epoch == epoch => (held.complete, digest.completed(if held.digest.is_some() { &held.large } else { &[] })),
+                Some(held) if held.epoch == epoch => {
+                    (held.complete, digest.completed(if held.digest.is_some() { &held.large } else { &[] }))
+                }
                 None if absent_is_complete => (true, digest.completed(&[])),
                 Some(_) | None => (false, crate::event::digest::RowDigest::default()),
             },

@@ -55,7 +55,7 @@ impl Index {
             keys.extend(changes.rereads(topic).take(limit).map(<[u8]>::to_vec));
         }
         // What the newest batch that speaks of a key says, counts; a cleared topic has none.
-        let listed = |key: &[u8]| layers().filter_map(|changes| changes.reread(topic, key)).last();
+        let listed = |key: &[u8]| layers().rev().find_map(|changes| changes.reread(topic, key));
         let mut after: Option<Vec<u8>> = None;
         while keys.len() < limit {
             let page = self.store.rereads_page(topic, after.as_deref(), limit)?;

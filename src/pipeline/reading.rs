@@ -118,7 +118,12 @@ impl Reading {
     }
 
     /// What `status` tells of it.
-    pub fn show(&self, status: &mut crate::admin::board::Status, progress: &Progress, journals: &std::collections::BTreeMap<String, TableJournal>) {
+    pub fn show(
+        &self,
+        status: &mut crate::admin::board::Status,
+        progress: &Progress,
+        journals: &std::collections::BTreeMap<String, TableJournal>,
+    ) {
         status.show_rebuild(progress.rebuild.as_ref(), journals.values());
     }
 }
@@ -204,7 +209,8 @@ impl Emitter {
         if !slot.passed {
             must_see.fence = must_see.fence.max(slot.fence);
             let exported = slot.exported_snapshot.as_deref().map(str::parse).transpose();
-            must_see.exported = exported.map_err(|_| SessionError::OutOfTurn { what: "a record with an exported snapshot that cannot be read" })?;
+            must_see.exported =
+                exported.map_err(|_| SessionError::OutOfTurn { what: "a record with an exported snapshot that cannot be read" })?;
         }
         Ok(must_see)
     }
@@ -219,7 +225,8 @@ impl Emitter {
         self.reading.asked += 1;
         self.desk.question(Question::Chunk(self.reading.asked, Box::new(request.clone())));
         let now = Instant::now();
-        current.chunk = Some(Open { request, notes: Notes::default(), read: None, retake_at: None, waits_since: None, asked: now, nudged: false });
+        current.chunk =
+            Some(Open { request, notes: Notes::default(), read: None, retake_at: None, waits_since: None, asked: now, nudged: false });
         Ok(false)
     }
 
@@ -237,7 +244,9 @@ impl Emitter {
             }
             return Ok(true);
         };
-        let Some(leaf) = leaves.into_iter().find(|leaf| leaf.oid == oid) else { return Err(SessionError::OutOfTurn { what: "a journal with a leaf that the plan lacks" }) };
+        let Some(leaf) = leaves.into_iter().find(|leaf| leaf.oid == oid) else {
+            return Err(SessionError::OutOfTurn { what: "a journal with a leaf that the plan lacks" });
+        };
         if keyless {
             return self.open_chunk(topic, Range::Heap { leaf, from, before: None }, KEYLESS_BYTES_MAX);
         }
@@ -260,7 +269,13 @@ impl Emitter {
             }
         }
         if !wanted.is_empty() {
-            let leaves: Vec<Leaf> = self.reading.current.as_ref().and_then(|current| current.table.as_ref()).map(|table| table.catalog.leaves.clone()).unwrap_or_default();
+            let leaves: Vec<Leaf> = self
+                .reading
+                .current
+                .as_ref()
+                .and_then(|current| current.table.as_ref())
+                .map(|table| table.catalog.leaves.clone())
+                .unwrap_or_default();
             return self.open_chunk(topic, Range::Keys { leaves, keys: wanted }, usize::MAX);
         }
         if !self.index.rereads(number, 1)?.is_empty() {
@@ -316,11 +331,21 @@ impl Emitter {
 
     fn place_delete(&mut self, plan: &Arc<TablePlan>, topic: &str, epoch: u64, key: &[u8]) -> Result<(), SessionError> {
         let number = topic_number(&self.indexes, topic);
-        let Some(row) = plan.row_of_index_key(key) else { return Err(SessionError::OutOfTurn { what: "an index key of another width than the table's key" }) };
+        let Some(row) = plan.row_of_index_key(key) else {
+            return Err(SessionError::OutOfTurn { what: "an index key of another width than the table's key" });
+        };
         let origin = self.placed(plan, epoch, key, None, 0);
         let moment = self.placed_moment();
         self.setting.envelope.row(&mut self.batch, plan, origin, &moment, Op::Delete, Some(Image::Key(&row)), None)?;
-        let tombstone = Origin::Placed { boundary: self.emitted, count: self.progress.placed.count - 1, table_epoch: epoch, table: plan.relation().oid, key_digest: key_digest(key), row_digest: None, part: 1 };
+        let tombstone = Origin::Placed {
+            boundary: self.emitted,
+            count: self.progress.placed.count - 1,
+            table_epoch: epoch,
+            table: plan.relation().oid,
+            key_digest: key_digest(key),
+            row_digest: None,
+            part: 1,
+        };
         self.setting.envelope.tombstone(&mut self.batch, plan, tombstone, &row);
         self.index.building.delete_row(number, key);
         self.index.building.delete_reread(number, key);
@@ -335,7 +360,15 @@ impl Emitter {
         }
         let count = placed.count;
         placed.count += 1;
-        Origin::Placed { boundary: self.emitted, count, table_epoch, table: plan.relation().oid, key_digest: key_digest(key), row_digest, part }
+        Origin::Placed {
+            boundary: self.emitted,
+            count,
+            table_epoch,
+            table: plan.relation().oid,
+            key_digest: key_digest(key),
+            row_digest,
+            part,
+        }
     }
 
     fn placed_moment(&self) -> Moment<'static> {
@@ -352,7 +385,11 @@ impl Emitter {
         let plan = Arc::clone(&planned.plan);
         fault::point("rebuild.place");
         let Some(mut journal) = self.journals.remove(&topic) else { return Ok(()) };
-        let result = if plan.has_key() { self.place_keyed(&plan, &mut journal, &chunk, &open.notes, &open.request.range) } else { self.place_keyless(&plan, &mut journal, &chunk) };
+        let result = if plan.has_key() {
+            self.place_keyed(&plan, &mut journal, &chunk, &open.notes, &open.request.range)
+        } else {
+            self.place_keyless(&plan, &mut journal, &chunk)
+        };
         journal.counts.rows += chunk.rows.iter().count() as u64;
         if let Range::Heap { leaf, before, .. } = &open.request.range {
             let next: Option<Tid> = chunk.cut.or(*before);
@@ -371,7 +408,14 @@ impl Emitter {
         Ok(())
     }
 
-    fn place_keyed(&mut self, plan: &Arc<TablePlan>, journal: &mut TableJournal, chunk: &Chunk, notes: &Notes, range: &Range) -> Result<(), SessionError> {
+    fn place_keyed(
+        &mut self,
+        plan: &Arc<TablePlan>,
+        journal: &mut TableJournal,
+        chunk: &Chunk,
+        notes: &Notes,
+        range: &Range,
+    ) -> Result<(), SessionError> {
         let number = topic_number(&self.indexes, &journal.topic);
         let epoch = journal.epoch;
         let mut seen = std::collections::HashSet::new();
@@ -414,7 +458,7 @@ impl Emitter {
                     *(if op == Op::Read { &mut journal.counts.read } else { &mut journal.counts.updated }) += 1;
                     let origin = self.placed(plan, epoch, &key, digest.total, 0);
                     let moment = self.placed_moment();
-        self.setting.envelope.row(&mut self.batch, plan, origin, &moment, op, None, Some(Image::Full(&row)))?;
+                    self.setting.envelope.row(&mut self.batch, plan, origin, &moment, op, None, Some(Image::Full(&row)))?;
                 }
             }
             self.index.building.put_row(number, &key, placed_entry(epoch, digest));
@@ -444,7 +488,7 @@ impl Emitter {
             // Equal rows are told apart by their count.
             let origin = self.placed(plan, journal.epoch, &count.to_be_bytes(), digest.total, 0);
             let moment = self.placed_moment();
-        self.setting.envelope.row(&mut self.batch, plan, origin, &moment, Op::Read, None, Some(Image::Full(&row)))?;
+            self.setting.envelope.row(&mut self.batch, plan, origin, &moment, Op::Read, None, Some(Image::Full(&row)))?;
             journal.counts.read += 1;
         }
         journal.skip_snapshot = Some(chunk.snapshot.to_string());
@@ -511,14 +555,20 @@ impl Emitter {
             return Ok(());
         };
         let keyed = !catalog.facts.key.is_empty();
-        let plan = TablePlan::new(catalog.relation.clone(), &catalog.facts, Arc::new(Topic { name: topic.clone(), keyed }), self.setting.format);
+        let plan =
+            TablePlan::new(catalog.relation.clone(), &catalog.facts, Arc::new(Topic { name: topic.clone(), keyed }), self.setting.format);
         let fingerprint = format!("{:032x}", catalog.fingerprint);
         if journal.fingerprint != fingerprint || journal.leaves.is_empty() {
-            journal.leaves = catalog.leaves.iter().map(|leaf| LeafJournal { oid: leaf.oid, next: Some((0, 0)), blocks: leaf.blocks }).collect();
+            journal.leaves =
+                catalog.leaves.iter().map(|leaf| LeafJournal { oid: leaf.oid, next: Some((0, 0)), blocks: leaf.blocks }).collect();
             journal.fingerprint = fingerprint;
             if journal.step == TableStep::Waiting {
                 let number = topic_number(&self.indexes, &topic);
-                let record = self.indexes.entry(topic.clone()).or_insert_with(|| IndexRecord { number, complete: keyed, key: catalog.facts.key.clone() });
+                let record = self.indexes.entry(topic.clone()).or_insert_with(|| IndexRecord {
+                    number,
+                    complete: keyed,
+                    key: catalog.facts.key.clone(),
+                });
                 record.key.clone_from(&catalog.facts.key);
                 journal.sweep = keyed && record.complete && self.all_operations && journal.mode != Mode::Index;
                 if !record.complete || !keyed {
@@ -558,7 +608,12 @@ impl Emitter {
     pub(super) fn published_tables(&mut self, tables: Vec<PublishedTable>, all_operations: bool, next_xid: u64) {
         self.all_operations = all_operations;
         self.published = tables;
-        let unlisted = self.progress.rebuild.as_ref().filter(|rebuild| rebuild.tables.is_empty()).map(|rebuild| (rebuild.id, mode_of(&rebuild.reason)));
+        let unlisted = self
+            .progress
+            .rebuild
+            .as_ref()
+            .filter(|rebuild| rebuild.tables.is_empty())
+            .map(|rebuild| (rebuild.id, mode_of(&rebuild.reason)));
         for table in self.published.clone() {
             let topic = topic_name(&self.setting.prefix, &table.schema, &table.name);
             let known = self.journals.get(&topic).is_some_and(|journal| journal.oid == table.oid);
@@ -578,7 +633,12 @@ impl Emitter {
         }
         if self.setting.complete_index && self.progress.rebuild.is_none() {
             self.setting.complete_index = false;
-            let incomplete: Vec<String> = self.indexes.iter().filter(|(_, record)| !record.complete && !record.key.is_empty()).map(|(topic, _)| topic.clone()).collect();
+            let incomplete: Vec<String> = self
+                .indexes
+                .iter()
+                .filter(|(_, record)| !record.complete && !record.key.is_empty())
+                .map(|(topic, _)| topic.clone())
+                .collect();
             for table in self.published.clone() {
                 let topic = topic_name(&self.setting.prefix, &table.schema, &table.name);
                 let lacking = incomplete.contains(&topic) || !self.indexes.contains_key(&topic);
@@ -655,7 +715,8 @@ impl Emitter {
         if let Some(unknown) = tables.iter().find(|wanted| !self.published.iter().any(|table| name(table) == **wanted)) {
             return Err(format!("`{unknown}` is not in the publication"));
         }
-        let chosen: Vec<PublishedTable> = self.published.iter().filter(|table| tables.is_empty() || tables.contains(&name(table))).cloned().collect();
+        let chosen: Vec<PublishedTable> =
+            self.published.iter().filter(|table| tables.is_empty() || tables.contains(&name(table))).cloned().collect();
         if chosen.is_empty() {
             return Err("the publication has no tables".to_owned());
         }

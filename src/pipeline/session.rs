@@ -25,13 +25,13 @@ use crate::pipeline::error::SessionError;
 use crate::pipeline::index::Index;
 use crate::pipeline::input::Input;
 use crate::pipeline::reader;
+use crate::postgres::slot::SlotSeen;
 use crate::postgres::sql::Sql;
 use crate::postgres::system::System;
-use crate::postgres::slot::SlotSeen;
 use crate::postgres::wire::{Purpose, Wire};
 use crate::postgres::{publication, quote_literal, replication, slot, system};
 use crate::progress::{BatchId, Durable, Fingerprint, InstanceId, PROGRESS_VERSION, Placed, Progress, SlotRecord};
-use crate::rebuild::journal::{RebuildJournal, RebuildStep, TableJournal};
+use crate::rebuild::journal::{RebuildJournal, RebuildStep, TableJournal, TableStep};
 use crate::rebuild::reason::Reason;
 use crate::resume::{Decision, Refusal, Seen, decide};
 use crate::sink::{Committed, Sink};
@@ -44,7 +44,7 @@ const BATCHES_WAITING: usize = 1;
 /// Between two looks at a slot or lock that another connection has.
 const IN_USE_PAUSE: Duration = Duration::from_millis(500);
 /// How long they are waited for in one session.
-const IN_USE_PATIENCE: Duration = Duration::from_secs(120);
+const IN_USE_PATIENCE: Duration = Duration::from_mins(2);
 /// While the log kept for the slot is watched.
 const WATCH_INTERVAL: Duration = Duration::from_secs(2);
 
@@ -83,7 +83,7 @@ impl Service {
         self.board.update(|status| status.state = State::Starting);
         self.instance = InstanceId::random().map_err(SessionError::Randomness)?;
         self.batch_number = 1;
-        let (held, sink_lost, store_is_same, recorded) = self.settle()?;
+        let (mut held, sink_lost, store_is_same, recorded) = self.settle()?;
 
         let name = format!("walgate {}", config.stream);
         let timeout = config.source.connect_timeout;
@@ -92,6 +92,9 @@ impl Service {
         let system = system::look(&sql, &mut wire).await?;
         self.see_to_publication(&sql, &system).await?;
         self.wait_for_lock_and_slot(&sql, system.version).await?;
+        if let Some((progress, tables)) = held.as_mut().filter(|_| !store_is_same && !sink_lost) {
+            self.adopt(progress, tables, &sql).await?;
+        }
 
         let publication = publication::look(&sql, &config.source.publication).await?;
         let options = replication::start_options(&config.source.publication);
@@ -116,7 +119,8 @@ impl Service {
         };
         let decision = decide(&seen);
         tracing::info!(?decision, "decided how to go on");
-        let published: HashSet<Oid> = publication::tables(&sql, &config.source.publication).await?.into_iter().map(|table| table.oid).collect();
+        let published: HashSet<Oid> =
+            publication::tables(&sql, &config.source.publication).await?.into_iter().map(|table| table.oid).collect();
         let mut covered = HashSet::new();
         let mut start = match (decision, held) {
             (Decision::Refuse(refusal), _) => return Err(refusal.into()),
@@ -127,23 +131,24 @@ impl Service {
                 self.begin_rebuild(&reason, held, &slot, &sql, &system, fingerprint, recorded).await?
             }
         };
-        if !store_is_same && start.progress.rebuild.is_none() {
-            // Which emitted transactions are visible is not known: wait until all that exist now are over.
-            start.progress.slot.fence = desk::next_xid(&sql).await?;
-            start.progress.slot.passed = false;
+        if start.progress.timeline != system.timeline {
+            // The same position on another branch of the history: later events sort after earlier ones all the same.
+            start.progress.timeline = system.timeline;
+            start.progress.stream_epoch += 1;
         }
-        start.progress.timeline = system.timeline;
 
         replication::start(&mut wire, &config.source.slot, start.progress.end_lsn, &options).await?;
         self.look_again(&sql, &system, &start, wire.backend_pid()).await?;
         wire.set_message_bytes_max(config.sink.event_bytes_max.saturating_mul(2));
-        self.stream(start, sql, wire, &system, covered, store_is_same).await
+        let all_operations = publication.is_some_and(|publication| publication.all_operations());
+        self.stream(start, sql, wire, &system, covered, all_operations).await
     }
 
     /// Opens the sink, settles the staged batch by its record, and sees whether the store is that of the same batch.
     #[expect(clippy::type_complexity, reason = "four answers of one look")]
     fn settle(&mut self) -> Result<(Option<(Progress, Vec<TableJournal>)>, bool, bool, bool), SessionError> {
-        let stored = |store: &Store| -> Result<_, SessionError> { Ok(store.progress()?.map(|progress| Ok::<_, SessionError>((progress, store.tables()?))).transpose()?) };
+        let stored =
+            |store: &Store| -> Result<_, SessionError> { store.progress()?.map(|progress| Ok((progress, store.tables()?))).transpose() };
         match self.sink.as_mut().ok_or(SessionError::SinkGone)?.open()? {
             Committed::Record(record) => {
                 let (progress, tables) = (record.progress, record.tables);
@@ -156,8 +161,10 @@ impl Service {
                 let settled = self.store.settle(Some(&progress.batch))?;
                 let same = self.store.progress()?.is_some_and(|own| own.batch == progress.batch);
                 if !same {
-                    tracing::warn!(?settled, "the state folder is not that of the events: the row index is not relied upon until it is complete again");
-                    self.store.adopt(&progress, &tables)?;
+                    tracing::warn!(
+                        ?settled,
+                        "the state folder is not that of the events: the row index is not relied upon until it is complete again"
+                    );
                 }
                 Ok((Some((progress, tables)), false, same, true))
             }
@@ -177,6 +184,25 @@ impl Service {
         }
     }
 
+    /// The store is not that of the sink's record. Which emitted transactions are visible is not known any more, so
+    /// snapshots wait for all that exist now; tables under way begin anew. First in the sink, then in the store: a
+    /// crash between is another start with a store that is not the same.
+    async fn adopt(&mut self, progress: &mut Progress, tables: &mut [TableJournal], sql: &Sql) -> Result<(), SessionError> {
+        progress.slot.fence = desk::next_xid(sql).await?;
+        progress.slot.passed = false;
+        progress.batch = BatchId { instance: self.instance.clone(), number: self.batch_number };
+        self.batch_number += 1;
+        for table in tables.iter_mut().filter(|table| table.step != TableStep::Done) {
+            table.step = TableStep::Waiting;
+            table.sweep = false;
+            table.leaves.clear();
+        }
+        let sink = self.sink.as_mut().ok_or(SessionError::SinkGone)?;
+        let _receipt = sink.deliver(&Batch::default(), progress, tables)?;
+        self.store.adopt(progress, tables)?;
+        Ok(())
+    }
+
     async fn see_to_publication(&self, sql: &Sql, system: &System) -> Result<(), SessionError> {
         let source = &self.config.source;
         if !source.create || system.in_recovery {
@@ -184,7 +210,10 @@ impl Service {
         }
         let wanted = publication::wanted(sql, &source.publication, &source.tables).await?;
         for table in wanted.iter().filter(|table| !table.published && !table.identifiable) {
-            tracing::warn!(table = format!("{}.{}", table.schema, table.name), "not published: it has no primary key and no replica identity, so its UPDATE and DELETE would fail");
+            tracing::warn!(
+                table = format!("{}.{}", table.schema, table.name),
+                "not published: it has no primary key and no replica identity, so its UPDATE and DELETE would fail"
+            );
         }
         let add = publication::to_add(&wanted);
         match publication::look(sql, &source.publication).await? {
@@ -203,16 +232,21 @@ impl Service {
 
     /// The stream's advisory lock, held by this connection, then a slot that nobody reads.
     async fn wait_for_lock_and_slot(&self, sql: &Sql, version: u32) -> Result<(), SessionError> {
-        let lock = format!("SELECT pg_try_advisory_lock(hashtextextended({}, 0)) AS locked", quote_literal(&format!("walgate {}", self.config.source.slot)));
+        let lock = format!(
+            "SELECT pg_try_advisory_lock(hashtextextended({}, 0)) AS locked",
+            quote_literal(&format!("walgate {}", self.config.source.slot))
+        );
         let waiting = async {
             loop {
-                let what = if !sql.row("take the stream's lock", &lock).await?.is_true("locked")? {
-                    "another instance has the stream's lock".to_owned()
-                } else {
+                let what = if sql.row("take the stream's lock", &lock).await?.is_true("locked")? {
                     match slot::look(sql, version, &self.config.source.slot).await? {
-                        SlotSeen::Present(slot) if slot.active_pid.is_some() => format!("the slot is in use by process {}", slot.active_pid.unwrap_or_default()),
+                        SlotSeen::Present(slot) if slot.active_pid.is_some() => {
+                            format!("the slot is in use by process {}", slot.active_pid.unwrap_or_default())
+                        }
                         _ => return Ok(()),
                     }
+                } else {
+                    "another instance has the stream's lock".to_owned()
                 };
                 self.wait(&what);
                 tokio::time::sleep(IN_USE_PAUSE).await;
@@ -233,7 +267,7 @@ impl Service {
     }
 
     /// Notes the reason, replaces the slot where it has to be, and records the stream that begins with it.
-    #[expect(clippy::too_many_arguments, reason = "all that was seen")]
+    #[expect(clippy::too_many_arguments, clippy::too_many_lines, reason = "all that was seen, in the order of the steps")]
     async fn begin_rebuild(
         &mut self,
         reason: &Reason,
@@ -282,7 +316,8 @@ impl Service {
             lost_again: held.as_ref().and_then(|held| held.rebuild.as_ref()).map_or(0, |under_way| under_way.lost_again + 1),
         });
         if let Some(held) = &held {
-            let noted = Progress { rebuild: Some(journal.clone()), rebuilds: journal.id, automatic_rebuilds: automatic.clone(), ..held.clone() };
+            let noted =
+                Progress { rebuild: Some(journal.clone()), rebuilds: journal.id, automatic_rebuilds: automatic.clone(), ..held.clone() };
             if matches!(reason, Reason::SinkLostData) {
                 self.store.adopt(held, &[])?;
             }
@@ -299,14 +334,40 @@ impl Service {
         let (end_lsn, slot) = match seen {
             SlotSeen::Present(slot) if usable && !reason.replaces_slot() => {
                 let confirmed = slot.confirmed_flush_lsn.ok_or(SessionError::OutOfTurn { what: "a slot without a position" })?;
-                (confirmed, SlotRecord { generation, consistent_point: Lsn::INVALID, exported_snapshot: None, fence: desk::next_xid(sql).await?, passed: false })
+                (
+                    confirmed,
+                    SlotRecord {
+                        generation,
+                        consistent_point: Lsn::INVALID,
+                        exported_snapshot: None,
+                        fence: desk::next_xid(sql).await?,
+                        passed: false,
+                    },
+                )
             }
             _ => {
                 self.wait("the replication slot to be made: PostgreSQL waits for the transactions that are open now");
                 let name = format!("walgate {}", config.stream);
-                let made = slot::make(&config.source.postgres, &name, config.source.connect_timeout, &config.source.slot, system.version, config.source.failover).await?;
+                let made = slot::make(
+                    &config.source.postgres,
+                    &name,
+                    config.source.connect_timeout,
+                    &config.source.slot,
+                    system.version,
+                    config.source.failover,
+                )
+                .await?;
                 tracing::info!(slot = config.source.slot, consistent_point = %made.consistent_point, "replication slot made");
-                (made.consistent_point, SlotRecord { generation, consistent_point: made.consistent_point, exported_snapshot: Some(made.exported_snapshot.to_string()), fence: 0, passed: false })
+                (
+                    made.consistent_point,
+                    SlotRecord {
+                        generation,
+                        consistent_point: made.consistent_point,
+                        exported_snapshot: Some(made.exported_snapshot.to_string()),
+                        fence: 0,
+                        passed: false,
+                    },
+                )
             }
         };
         fault::point("rebuild.slot_made");
@@ -353,16 +414,29 @@ impl Service {
         Ok(batch)
     }
 
-    /// The slot after START_REPLICATION: ours, and not past the position.
+    /// The slot after `START_REPLICATION`: ours, and not past the position.
     async fn look_again(&self, sql: &Sql, system: &System, start: &Start, backend_pid: i32) -> Result<(), SessionError> {
         match slot::look(sql, system.version, &self.config.source.slot).await? {
-            SlotSeen::Present(slot) if slot.active_pid == Some(backend_pid) && slot.confirmed_flush_lsn.is_some_and(|confirmed| confirmed <= start.progress.end_lsn) => Ok(()),
+            SlotSeen::Present(slot)
+                if slot.active_pid == Some(backend_pid)
+                    && slot.confirmed_flush_lsn.is_some_and(|confirmed| confirmed <= start.progress.end_lsn) =>
+            {
+                Ok(())
+            }
             _ => Err(SessionError::SlotChanged),
         }
     }
 
     /// Streams: reader and desk as tasks, emitter and delivery as threads. The first to end ends all.
-    async fn stream(&mut self, start: Start, sql: Arc<Sql>, wire: Wire, system: &System, covered: HashSet<Oid>, store_is_same: bool) -> Result<(), SessionError> {
+    async fn stream(
+        &mut self,
+        start: Start,
+        sql: Arc<Sql>,
+        wire: Wire,
+        system: &System,
+        covered: HashSet<Oid>,
+        all_operations: bool,
+    ) -> Result<(), SessionError> {
         let config = Arc::clone(&self.config);
         let Start { progress, tables, recorded } = start;
         let identity = StreamIdentity {
@@ -384,11 +458,9 @@ impl Service {
             instance: self.instance.clone(),
             batch_number: self.batch_number,
             covered,
+            all_operations,
             complete_index: true,
         };
-        if !store_is_same {
-            tracing::info!("the row index is made complete in the background");
-        }
         self.board.update(|status| {
             status.state = State::Streaming;
             status.waiting_for = None;
@@ -419,8 +491,22 @@ impl Service {
         let index = Index::new(Arc::clone(&self.store));
         let emitter = Emitter::new(setting, desk, self.board.clone(), batches, index, progress, tables)?;
 
-        let reading = tokio::spawn(reader::run(wire, chunks, durable_seen.clone(), ask, Duration::from_millis(system.wal_sender_timeout_ms), config.source.silence_timeout));
-        let answering = tokio::spawn(desk::run(Arc::clone(&sql), system.version, config.source.publication.clone(), chunk_reader, questions_in, inputs.clone()));
+        let reading = tokio::spawn(reader::run(
+            wire,
+            chunks,
+            durable_seen.clone(),
+            ask,
+            Duration::from_millis(system.wal_sender_timeout_ms),
+            config.source.silence_timeout,
+        ));
+        let answering = tokio::spawn(desk::run(
+            Arc::clone(&sql),
+            system.version,
+            config.source.publication.clone(),
+            chunk_reader,
+            questions_in,
+            inputs.clone(),
+        ));
         let emitting = spawn_emitter(emitter, chunks_in, inputs_in)?;
         let store = Arc::clone(&self.store);
         let mut taken = self.sink.take().ok_or(SessionError::SinkGone)?;
@@ -544,7 +630,10 @@ impl Service {
     /// Log kept and left, and the time until the slot is in danger at the present rate.
     fn watch_slot(&self, slot: &slot::Slot) {
         let before = self.board.snapshot();
-        let rate = before.wal_safe_bytes.zip(slot.safe_wal_size).map(|(before, now)| (before - now).max(0) / WATCH_INTERVAL.as_secs().cast_signed().max(1));
+        let rate = before
+            .wal_safe_bytes
+            .zip(slot.safe_wal_size)
+            .map(|(before, now)| (before - now).max(0) / WATCH_INTERVAL.as_secs().cast_signed().max(1));
         let seconds = rate.filter(|rate| *rate > 0).zip(slot.safe_wal_size).map(|(rate, left)| u64::try_from(left / rate).unwrap_or(0));
         if slot.wal_status == "unreserved" && before.slot.wal_status.as_deref() != Some("unreserved") {
             tracing::error!(slot = self.config.source.slot, "the slot is about to be lost: raise `max_slot_wal_keep_size`");
@@ -559,7 +648,11 @@ impl Service {
     }
 }
 
-fn spawn_emitter(emitter: Emitter, chunks: Receiver<reader::Chunk>, inputs: Receiver<Input>) -> Result<oneshot::Receiver<Result<Ended, SessionError>>, SessionError> {
+fn spawn_emitter(
+    emitter: Emitter,
+    chunks: Receiver<reader::Chunk>,
+    inputs: Receiver<Input>,
+) -> Result<oneshot::Receiver<Result<Ended, SessionError>>, SessionError> {
     let (done, finished) = oneshot::channel();
     std::thread::Builder::new()
         .name("emit".to_owned())

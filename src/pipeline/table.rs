@@ -63,6 +63,8 @@ impl Tables {
 /// Whether two descriptions give rows of the same columns. Flags of the identity do not matter.
 #[must_use]
 pub fn same_shape(one: &Relation, other: &Relation) -> bool {
-    let columns = |relation: &Relation| relation.columns.iter().map(|column| (column.name.clone(), column.type_oid, column.typmod)).collect::<Vec<_>>();
+    let columns = |relation: &Relation| {
+        relation.columns.iter().map(|column| (column.name.clone(), column.type_oid, column.typmod)).collect::<Vec<_>>()
+    };
     one.schema == other.schema && one.name == other.name && one.identity == other.identity && columns(one) == columns(other)
 }

@@ -7,6 +7,7 @@ use crate::postgres::{SourceError, quote_identifier, quote_literal, quote_table}
 
 /// `pg_publication`'s row for our publication.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "columns of the catalog")]
 pub struct Publication {
     pub oid: u32,
     pub all_tables: bool,
@@ -66,7 +67,13 @@ pub async fn tables(sql: &Sql, name: &str) -> Result<Vec<PublishedTable>, Source
     );
     let rows = sql.rows("look at the published tables", &statement).await?;
     rows.iter()
-        .map(|row| Ok(PublishedTable { oid: Oid::new(row.parsed("oid")?), schema: row.text("schemaname")?.to_owned(), name: row.text("tablename")?.to_owned() }))
+        .map(|row| {
+            Ok(PublishedTable {
+                oid: Oid::new(row.parsed("oid")?),
+                schema: row.text("schemaname")?.to_owned(),
+                name: row.text("tablename")?.to_owned(),
+            })
+        })
         .collect()
 }
 
@@ -99,7 +106,9 @@ pub async fn wanted(sql: &Sql, publication: &str, patterns: &[TablePattern]) -> 
         .collect();
     let by_name: Vec<String> = patterns
         .iter()
-        .filter_map(|pattern| Some(format!("(n.nspname = {} AND c.relname = {})", quote_literal(&pattern.schema), quote_literal(pattern.table.as_ref()?))))
+        .filter_map(|pattern| {
+            Some(format!("(n.nspname = {} AND c.relname = {})", quote_literal(&pattern.schema), quote_literal(pattern.table.as_ref()?)))
+        })
         .chain(["false".to_owned()])
         .collect();
     let statement = format!(

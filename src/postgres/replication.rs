@@ -11,7 +11,7 @@ use crate::progress::Durable;
 /// Microseconds between the Unix epoch and PostgreSQL's (2000-01-01).
 pub const POSTGRES_EPOCH_MICROSECONDS: i64 = 946_684_800_000_000;
 
-/// The options of START_REPLICATION as sent, and as kept in the fingerprint: another set can mean other ordinals.
+/// The options of `START_REPLICATION` as sent, and as kept in the fingerprint: another set can mean other ordinals.
 #[must_use]
 pub fn start_options(publication: &str) -> String {
     // An identifier list inside a literal: quoted twice.

@@ -93,7 +93,7 @@ pub struct Made {
     pub exported_snapshot: Snapshot,
 }
 
-/// Makes the slot by CREATE_REPLICATION_SLOT with an exported snapshot, and reads that snapshot's text.
+/// Makes the slot by `CREATE_REPLICATION_SLOT` with an exported snapshot, and reads that snapshot's text.
 /// Never by the SQL function: the snapshot is what tells which transactions the slot will not send (SPLICE H2).
 /// Waits for transactions that are open at this moment, in any database, without a limit of its own.
 ///
@@ -118,12 +118,17 @@ pub async fn make(
     let row = answer.into_iter().next().unwrap_or_default();
     let column = |index: usize, what: &'static str| row.get(index).cloned().flatten().ok_or(SourceError::Missing { what });
     let consistent_point = column(1, "a consistent point")?;
-    let consistent_point = consistent_point.parse().map_err(|_| SourceError::Protocol { what: format!("consistent point `{consistent_point}`") })?;
+    let consistent_point =
+        consistent_point.parse().map_err(|_| SourceError::Protocol { what: format!("consistent point `{consistent_point}`") })?;
     let exported = column(2, "an exported snapshot")?;
 
     // The snapshot lives until the next command on `wire`, which is kept open until it has been read.
     let sql = Sql::connect(config, application_name, timeout).await?;
-    sql.run("import the exported snapshot", &format!("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET TRANSACTION SNAPSHOT {}", quote_literal(&exported))).await?;
+    sql.run(
+        "import the exported snapshot",
+        &format!("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET TRANSACTION SNAPSHOT {}", quote_literal(&exported)),
+    )
+    .await?;
     let row = sql.row("read the exported snapshot", "SELECT pg_current_snapshot()::text AS snapshot").await?;
     let exported_snapshot = row.parsed("snapshot")?;
     sql.run("release the exported snapshot", "COMMIT").await?;

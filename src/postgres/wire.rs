@@ -1,5 +1,5 @@
 //! A connection that speaks the frontend/backend protocol itself ("Message Flow" and "Message Formats" in the
-//! manual): no library hands on CopyBoth, and none hands on CopyData in large pieces.
+//! manual): no library hands on `CopyBoth`, and none hands on `CopyData` in large pieces.
 //!
 //! Bytes of the server cannot panic here; a message is not allocated for before its length was looked at.
 
@@ -136,7 +136,8 @@ impl Wire {
             match self.message("authenticate").await? {
                 backend::Message::AuthenticationOk => return Ok(()),
                 backend::Message::AuthenticationSasl(body) => {
-                    let offered: Vec<String> = body.mechanisms().map(|name| Ok(name.to_owned())).collect().map_err(|_| protocol("its list of SASL mechanisms"))?;
+                    let offered: Vec<String> =
+                        body.mechanisms().map(|name| Ok(name.to_owned())).collect().map_err(|_| protocol("its list of SASL mechanisms"))?;
                     if !offered.iter().any(|name| name == sasl::SCRAM_SHA_256) {
                         return Err(refused(&format!("the server offers {} and not SCRAM-SHA-256", offered.join(", "))));
                     }
@@ -155,10 +156,14 @@ impl Wire {
                 }
                 backend::Message::AuthenticationSaslFinal(body) => {
                     let exchange = scram.as_mut().ok_or_else(|| protocol("a SASL message out of turn"))?;
-                    exchange.finish(body.data()).map_err(|error| refused(&format!("the server did not prove that it knows the password: {error}")))?;
+                    exchange
+                        .finish(body.data())
+                        .map_err(|error| refused(&format!("the server did not prove that it knows the password: {error}")))?;
                 }
                 backend::Message::AuthenticationMd5Password(_) | backend::Message::AuthenticationCleartextPassword => {
-                    return Err(refused("the server asks for an MD5 or clear-text password; use `scram-sha-256` in pg_hba.conf and set the role's password again"));
+                    return Err(refused(
+                        "the server asks for an MD5 or clear-text password; use `scram-sha-256` in pg_hba.conf and set the role's password again",
+                    ));
                 }
                 backend::Message::ErrorResponse(body) => return Err(server_error("authenticate", &body)),
                 backend::Message::NoticeResponse(_) => {}
@@ -190,7 +195,7 @@ impl Wire {
         }
     }
 
-    /// Runs a statement that answers with a stream of CopyData (COPY … TO STDOUT, START_REPLICATION) and
+    /// Runs a statement that answers with a stream of `CopyData` (COPY … TO STDOUT, `START_REPLICATION`) and
     /// waits until the server has begun it.
     ///
     /// # Errors
@@ -208,7 +213,9 @@ impl Wire {
                 }
                 _ => match self.message(doing).await? {
                     backend::Message::ErrorResponse(body) => failed = Some(server_error(doing, &body)),
-                    backend::Message::ReadyForQuery(_) => return Err(failed.unwrap_or_else(|| protocol("no stream where one was asked for"))),
+                    backend::Message::ReadyForQuery(_) => {
+                        return Err(failed.unwrap_or_else(|| protocol("no stream where one was asked for")));
+                    }
                     _ => {}
                 },
             }
@@ -239,7 +246,7 @@ impl Wire {
         self.socket.flush().await.map_err(|source| SourceError::Io { doing, source })
     }
 
-    /// Reads a COPY's end: everything up to ReadyForQuery.
+    /// Reads a COPY's end: everything up to `ReadyForQuery`.
     ///
     /// # Errors
     /// The server's error.
@@ -397,7 +404,7 @@ pub(super) fn server_error(doing: &'static str, body: &backend::ErrorResponseBod
     SourceError::Server { doing, source: error }
 }
 
-/// The error that an ErrorResponse inside a stream carries; `message` as [`Messages`] gave it.
+/// The error that an `ErrorResponse` inside a stream carries; `message` as [`Messages`] gave it.
 pub(crate) fn server_error_in(doing: &'static str, tag: u8, body: &[u8]) -> SourceError {
     let mut message = BytesMut::with_capacity(body.len() + HEADER_BYTES);
     message.extend_from_slice(&[tag]);

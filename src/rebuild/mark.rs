@@ -41,11 +41,12 @@ pub fn write<'t>(
             }),
         );
     }
-    let value = serde_json::json!({
-        "id": rebuild.id, "reason": rebuild.reason, "seen": rebuild.seen, "mark": mark, "lsn": boundary.to_string(), "tables": counts,
-    });
     let origin = Origin::Placed { boundary, count, table_epoch: 0, table: Oid::new(0), key_digest: 0, row_digest: None, part: 0 };
     let order = origin.order(stream).to_string();
+    let value = serde_json::json!({
+        "id": rebuild.id, "reason": rebuild.reason, "seen": rebuild.seen, "mark": mark, "lsn": boundary.to_string(), "tables": counts,
+        "source": { "order": order },
+    });
     let mut piece = |text: &str| {
         let arena = batch.arena();
         let start = arena.len();

@@ -10,21 +10,39 @@ pub enum Reason {
     FirstStart,
     SlotMissing,
     /// Invalidated; `why` is the server's word.
-    SlotLost { why: String },
+    SlotLost {
+        why: String,
+    },
     /// The slot begins behind our position: dropped and made again, or advanced, by someone else.
-    Gap { recorded: Lsn, confirmed: Lsn },
+    Gap {
+        recorded: Lsn,
+        confirmed: Lsn,
+    },
     /// The server left our timeline before our position.
-    TimelineDiverged { recorded: Lsn, switched: Lsn, timeline: u32 },
+    TimelineDiverged {
+        recorded: Lsn,
+        switched: Lsn,
+        timeline: u32,
+    },
     /// The same timeline ends before our position.
-    ServerWentBack { recorded: Lsn, flushed: Lsn },
+    ServerWentBack {
+        recorded: Lsn,
+        flushed: Lsn,
+    },
     /// Another publication, database, slot or start options than the position was counted with.
-    StreamChanged { what: String },
+    StreamChanged {
+        what: String,
+    },
     /// The same place in the stream, other content.
-    Conflict { what: String },
+    Conflict {
+        what: String,
+    },
     /// The sink does not hold what the store says was delivered.
     SinkLostData,
     /// A rebuild whose slot was being replaced when the service stopped.
-    Continued { reason: String },
+    Continued {
+        reason: String,
+    },
 }
 
 impl Reason {
@@ -49,7 +67,12 @@ impl Reason {
     #[must_use]
     pub fn replaces_slot(&self) -> bool {
         match self {
-            Self::SlotLost { .. } | Self::TimelineDiverged { .. } | Self::ServerWentBack { .. } | Self::StreamChanged { .. } | Self::Conflict { .. } | Self::Continued { .. } => true,
+            Self::SlotLost { .. }
+            | Self::TimelineDiverged { .. }
+            | Self::ServerWentBack { .. }
+            | Self::StreamChanged { .. }
+            | Self::Conflict { .. }
+            | Self::Continued { .. } => true,
             Self::FirstStart | Self::SlotMissing | Self::Gap { .. } | Self::SinkLostData => false,
         }
     }
@@ -67,9 +90,15 @@ impl fmt::Display for Reason {
             Self::FirstStart => f.write_str("nothing was delivered before"),
             Self::SlotMissing => f.write_str("the replication slot is gone"),
             Self::SlotLost { why } => write!(f, "the replication slot was invalidated ({why})"),
-            Self::Gap { recorded, confirmed } => write!(f, "the slot begins at {confirmed}, past {recorded} where delivery stood: someone else made or advanced it"),
-            Self::TimelineDiverged { recorded, switched, timeline } => write!(f, "the server went over to timeline {timeline} at {switched}, before {recorded} where delivery stood"),
-            Self::ServerWentBack { recorded, flushed } => write!(f, "the server's log ends at {flushed}, before {recorded} where delivery stood"),
+            Self::Gap { recorded, confirmed } => {
+                write!(f, "the slot begins at {confirmed}, past {recorded} where delivery stood: someone else made or advanced it")
+            }
+            Self::TimelineDiverged { recorded, switched, timeline } => {
+                write!(f, "the server went over to timeline {timeline} at {switched}, before {recorded} where delivery stood")
+            }
+            Self::ServerWentBack { recorded, flushed } => {
+                write!(f, "the server's log ends at {flushed}, before {recorded} where delivery stood")
+            }
             Self::StreamChanged { what } => f.write_str(what),
             Self::Conflict { what } => f.write_str(what),
             Self::SinkLostData => f.write_str("the sink does not hold what was delivered"),

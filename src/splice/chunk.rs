@@ -65,7 +65,11 @@ pub fn position_to_pass(insert_lsn: Lsn, wal_segment_size: u64, wal_block_size: 
 pub fn copy_statement(table: &CatalogTable, leaf: &Leaf, condition: &str) -> String {
     let columns: Vec<String> = table.relation.columns.iter().map(|column| format!(", {}", quote_identifier(&column.name))).collect();
     let filter = table.row_filter.as_ref().map(|filter| format!(" AND ({filter})")).unwrap_or_default();
-    format!("COPY (SELECT ctid{} FROM ONLY {} WHERE {condition}{filter}) TO STDOUT", columns.concat(), quote_table(&leaf.schema, &leaf.name))
+    format!(
+        "COPY (SELECT ctid{} FROM ONLY {} WHERE {condition}{filter}) TO STDOUT",
+        columns.concat(),
+        quote_table(&leaf.schema, &leaf.name)
+    )
 }
 
 /// The condition of a heap range.
@@ -82,7 +86,8 @@ pub fn heap_condition(from: Tid, before: Option<Tid>) -> String {
 #[must_use]
 pub fn keys_condition(names: &[&str], keys: &[Vec<String>]) -> String {
     let one = |key: &Vec<String>| {
-        let parts: Vec<String> = names.iter().zip(key).map(|(name, text)| format!("{} = {}", quote_identifier(name), quote_literal(text))).collect();
+        let parts: Vec<String> =
+            names.iter().zip(key).map(|(name, text)| format!("{} = {}", quote_identifier(name), quote_literal(text))).collect();
         format!("({})", parts.join(" AND "))
     };
     if keys.is_empty() { "false".to_owned() } else { format!("({})", keys.iter().map(one).collect::<Vec<_>>().join(" OR ")) }

@@ -32,7 +32,9 @@ pub struct Request {
 pub enum Answer {
     Read(Chunk),
     /// The snapshot does not yet see what it has to, or the lock was not to be had: ask again, noting goes on.
-    Retake { why: &'static str },
+    Retake {
+        why: &'static str,
+    },
     /// The table is not what the plan rests on any more: plan it again.
     Changed,
 }
@@ -77,13 +79,12 @@ impl Reader {
     /// # Errors
     /// The connection's or the server's; another server than the one that streams.
     pub async fn read(&mut self, request: &Request) -> Result<Answer, SourceError> {
-        let mut wire = match self.wire.take() {
-            Some(wire) => wire,
-            None => {
-                let mut wire = Wire::connect(&self.config, Purpose::Chunks, &self.application_name, self.connect_timeout).await?;
-                wire.set_message_bytes_max(self.message_bytes_max);
-                wire
-            }
+        let mut wire = if let Some(wire) = self.wire.take() {
+            wire
+        } else {
+            let mut wire = Wire::connect(&self.config, Purpose::Chunks, &self.application_name, self.connect_timeout).await?;
+            wire.set_message_bytes_max(self.message_bytes_max);
+            wire
         };
         let answer = self.read_on(&mut wire, request).await?;
         // A connection in the middle of a COPY that was cut is not worth draining.
@@ -158,7 +159,9 @@ impl Reader {
         let row = answer.into_iter().next().unwrap_or_default();
         let column = |index: usize, what: &'static str| row.get(index).cloned().flatten().ok_or(SourceError::Missing { what });
         if column(2, "the server's start time")? != self.system.started {
-            return Err(SourceError::Protocol { what: "answers of another server, or of another run of it, than the one that streams".to_owned() });
+            return Err(SourceError::Protocol {
+                what: "answers of another server, or of another run of it, than the one that streams".to_owned(),
+            });
         }
         let snapshot = column(0, "a snapshot")?.parse().map_err(|error| protocol(&format!("{error}")))?;
         let insert_lsn = column(1, "an insert position (is it a standby now?)")?.parse().map_err(|error| protocol(&format!("{error}")))?;

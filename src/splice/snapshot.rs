@@ -98,9 +98,9 @@ mod tests {
 
     #[test]
     fn a_32_bit_xid_is_compared_in_its_epoch() {
-        let taken = snapshot("30064771800:30064771808:30064771807");
+        let taken = snapshot("30064771800:30064771807:");
         assert!(!taken.sees(Xid::new(735)), "735 of epoch 7 is in progress or to come");
-        assert!(taken.sees(Xid::new(730)) == (730 < 30_064_771_808 % (1 << 32)));
+        assert!(!taken.sees(Xid::new(736)));
     }
 
     #[test]

@@ -16,7 +16,6 @@ pub(crate) mod wait;
 pub(crate) mod walgate;
 
 /// How many of `full` rounds a torture test runs: `WALGATE_TEST_SHARE` percent of them (100 if unset), at least one.
-#[expect(dead_code, reason = "waits for the first torture test")]
 pub(crate) fn share(full: u32) -> u32 {
     let percent = std::env::var("WALGATE_TEST_SHARE").map_or(100, |text| text.parse().expect("WALGATE_TEST_SHARE is a percentage"));
     (full * percent / 100).max(1)

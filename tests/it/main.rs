@@ -7,3 +7,7 @@
 mod lab;
 #[cfg(test)]
 mod lab_itself;
+#[cfg(test)]
+mod delivery;
+#[cfg(test)]
+mod rebuild;
