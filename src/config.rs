@@ -67,8 +67,6 @@ pub struct Source {
     pub create: bool,
     /// 17 and later: the slot is synchronised to standbys.
     pub failover: bool,
-    /// Bytes of WAL the slot may hold before it is given up on purpose.
-    pub wal_budget: Option<u64>,
     /// May write a 100-byte WAL message when a load waits on an idle server.
     pub nudge: bool,
     pub connect_timeout: Duration,

@@ -18,11 +18,12 @@ use super::{
 
 /// Keys of capabilities that this version does not have, and the value that means "without it". Any other value is
 /// refused: a setting that does nothing is a lie.
-const NOT_IN_THIS_VERSION: [(&str, &[&str]); 14] = [
+const NOT_IN_THIS_VERSION: [(&str, &[&str]); 15] = [
     ("source.tls", &["disable"]),
     ("source.tls_ca", &[""]),
     ("source.tls_cert", &[""]),
     ("source.tls_key", &[""]),
+    ("source.wal_budget", &["none"]),
     ("source.channel_binding", &["disable", "prefer"]),
     ("source.catch_up", &["false"]),
     ("sink.oversize", &["stop"]),
@@ -174,9 +175,6 @@ impl Taking<'_> {
             tables: patterns,
             create: self.boolean("source.create", true)?,
             failover: self.boolean("source.failover", false)?,
-            wal_budget: self.checked("source.wal_budget", Some("none"), |text| {
-                if text == "none" { Ok(None) } else { parse_size(text).map(Some).map_err(|error| error.to_string()) }
-            })?,
             nudge: self.boolean("source.nudge", true)?,
             connect_timeout: self.duration("source.connect_timeout", Duration::from_secs(10))?,
             silence_timeout: self.duration("source.silence_timeout", Duration::from_mins(1))?,
@@ -448,6 +446,33 @@ mod tests {
             "stream = \"s\"\n[[table]]\nname = \"orders\"",
             &["c.toml:3: `name = \"orders\"` has no schema: write `public.orders` if that is the one meant"],
         );
+    }
+
+    #[test]
+    fn the_file_that_comes_with_the_program_is_right_and_shows_the_defaults() {
+        let shipped = include_str!("../../consumer.toml");
+        let uncommented: String = shipped
+            .lines()
+            .map(|line| match line.strip_prefix("# ") {
+                Some(key)
+                    if key.starts_with("[[")
+                        || key
+                            .split_once(" = ")
+                            .is_some_and(|(name, _)| name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_')) =>
+                {
+                    key
+                }
+                _ => line,
+            })
+            .filter(|line| !line.starts_with("password_file"))
+            .fold(String::new(), |text, line| text + line + "\n");
+        let (shown, default) = (load(&uncommented, &[]).unwrap(), load(shipped, &[]).unwrap());
+        assert_eq!(shown.tables.len(), 1);
+        let but_tables = |mut config: Config| {
+            config.tables.clear();
+            format!("{config:?}")
+        };
+        assert_eq!(but_tables(shown), but_tables(default));
     }
 
     #[test]

@@ -185,7 +185,7 @@ mod tests {
         check(" Public.Orders ", Ok(("public", Some("orders"))));
         check("public.*", Ok(("public", None)));
         check(r#""Weird".t"#, Ok(("Weird", Some("t"))));
-        check(r#"s."a.""b"""#, Ok(("s", Some(r#"a."b""#))));
+        check(r#"s."a.""b""""#, Ok(("s", Some(r#"a."b""#))));
         check(r#"s."*""#, Ok(("s", Some("*"))));
         check("größe.maß", Ok(("größe", Some("maß"))));
         check("s.a$1", Ok(("s", Some("a$1"))));

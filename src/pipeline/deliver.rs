@@ -2,12 +2,15 @@
 //! block. A crash or an error between the first and the third leaves the outcome unknown; the next session opens
 //! the sink, reads its record and settles the stage by it.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender};
 use tokio::sync::watch;
 
 use crate::fault;
+use crate::lsn::Lsn;
 use crate::pipeline::closed::Closed;
 use crate::pipeline::error::SessionError;
 use crate::pipeline::input::Input;
@@ -30,7 +33,10 @@ pub fn deliver(closed: &Closed, sink: &mut dyn Sink, store: &Store, recorded: bo
     Ok(Durable::settled(&closed.progress, &receipt, &applied))
 }
 
-/// Delivers batches in order until their sender is gone.
+/// How often it is noted where the window of known transactions begins, and cut.
+const WINDOW_STEP: Duration = Duration::from_secs(60);
+
+/// Delivers batches in order until their sender is gone; keeps what is known of transactions for `dedup_window`.
 ///
 /// # Errors
 /// As [`deliver`].
@@ -39,14 +45,27 @@ pub fn run(
     sink: &mut dyn Sink,
     store: &Store,
     recorded: bool,
+    dedup_window: Duration,
     durable: &watch::Sender<Durable>,
     inputs: &Sender<Input>,
 ) -> Result<(), SessionError> {
+    let mut steps = VecDeque::from([(Instant::now(), closed_from(store)?)]);
     for closed in batches {
         let reached = deliver(&closed, sink, store, recorded)?;
+        if steps.back().is_none_or(|(noted, _)| noted.elapsed() >= WINDOW_STEP) {
+            steps.push_back((Instant::now(), reached.lsn()));
+            while let Some((_, lsn)) = steps.pop_front_if(|(noted, _)| noted.elapsed() >= dedup_window) {
+                store.prune_transactions(lsn)?;
+            }
+        }
         durable.send_replace(reached);
         // An emitter that is gone does not need to know.
         let _gone = inputs.send(Input::Delivered { number: closed.number }).is_err();
     }
     Ok(())
+}
+
+/// Where the window stands when a session begins: all of it is kept for another window's time.
+fn closed_from(store: &Store) -> Result<Lsn, SessionError> {
+    Ok(store.progress()?.map_or(Lsn::INVALID, |progress| progress.end_lsn))
 }

@@ -510,13 +510,14 @@ impl Service {
         let emitting = spawn_emitter(emitter, chunks_in, inputs_in)?;
         let store = Arc::clone(&self.store);
         let mut taken = self.sink.take().ok_or(SessionError::SinkGone)?;
+        let dedup_window = config.store.dedup_window;
         let delivering = {
             let inputs = inputs.clone();
             let (done, finished) = oneshot::channel();
             std::thread::Builder::new()
                 .name("deliver".to_owned())
                 .spawn(move || {
-                    let outcome = deliver::run(batches_in, taken.as_mut(), &store, recorded, &durable, &inputs);
+                    let outcome = deliver::run(batches_in, taken.as_mut(), &store, recorded, dedup_window, &durable, &inputs);
                     let _gone = done.send((outcome, taken)).is_err();
                 })
                 .map_err(SessionError::Thread)?;

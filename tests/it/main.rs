@@ -11,3 +11,5 @@ mod lab_itself;
 mod delivery;
 #[cfg(test)]
 mod rebuild;
+#[cfg(test)]
+mod front_door;
