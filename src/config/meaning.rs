@@ -127,7 +127,6 @@ pub(super) fn config(
 }
 
 impl Taking<'_> {
-    #[expect(clippy::too_many_lines, reason = "one line a key, in the order of the file")]
     fn config(&mut self, folder: &Path, tables: Vec<(Origin, BTreeMap<String, Entry>)>) -> Option<Config> {
         let stream = self.checked("stream", None, |text| {
             is_name(text, 50).then(|| text.to_owned()).ok_or("has to be 1 to 50 of the characters a-z, 0-9 and _".to_owned())

@@ -34,7 +34,7 @@ pub fn deliver(closed: &Closed, sink: &mut dyn Sink, store: &Store, recorded: bo
 }
 
 /// How often it is noted where the window of known transactions begins, and cut.
-const WINDOW_STEP: Duration = Duration::from_secs(60);
+const WINDOW_STEP: Duration = Duration::from_mins(1);
 
 /// Delivers batches in order until their sender is gone; keeps what is known of transactions for `dedup_window`.
 ///
