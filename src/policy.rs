@@ -1,4 +1,9 @@
-//! What follows from an error: one table, every case by name.
+//! What follows from an error: one table, each case by name, so that a new error cannot get an answer by default.
+//!
+//! An error of the source says little: the code of a lost slot is that of a mistyped name, and a slot that was given up
+//! ends the connection as any shutdown does. So a session is begun again and looks ([`crate::resume`]); the budget
+//! bounds how often. What a session finds after an error, and repeats, is harmless: the sink's record says what was
+//! delivered.
 
 use std::time::Duration;
 
@@ -6,18 +11,37 @@ use crate::config::Retry;
 use crate::exit::Exit;
 use crate::pipeline::error::SessionError;
 use crate::postgres::SourceError;
+use crate::rebuild::reason::Reason;
 use crate::sink::SinkError;
+use crate::store::StoreError;
 
 /// What to do after a session ended with an error.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Begin another session after a pause: it looks at slot, publication, sink and store again. When the budget is
-    /// spent, stop with this status.
-    Retry(Exit),
-    /// Begin another session and rebuild by it (or stop, by `rebuild.on_conflict`).
-    Conflict,
-    /// Stop with this status and advice.
+    /// Begin another session after a pause. When the budget is spent, stop: [`Budget::exit`], [`advice_when_spent`].
+    Retry(Budget),
+    /// Begin another session and rebuild in it, or stop, as `rebuild.on_conflict` says.
+    Rebuild(Reason),
+    /// Stop with this status; the text is the operator's next step.
     Stop(Exit, &'static str),
+}
+
+/// Whose failures are counted together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Budget {
+    Source,
+    Sink,
+}
+
+impl Budget {
+    /// The status when it is spent.
+    #[must_use]
+    pub fn exit(self) -> Exit {
+        match self {
+            Self::Source => Exit::Source,
+            Self::Sink => Exit::Sink,
+        }
+    }
 }
 
 /// The table.
@@ -26,33 +50,37 @@ pub fn action(error: &SessionError) -> Action {
     match error {
         SessionError::Source(source) => source_action(source),
         SessionError::Sink(sink) => sink_action(sink),
-        SessionError::Store(_) => Action::Stop(
-            Exit::Store,
-            "the sink's record is the truth: if the state folder is damaged, move it away and start again; nothing is lost",
-        ),
+        SessionError::Store(store) => Action::Stop(Exit::Store, store_advice(store)),
+        // A connection may garble once; what comes again at the same place ends with the budget.
         SessionError::Decode(_)
         | SessionError::Row(_)
         | SessionError::Key(_)
         | SessionError::UnknownRelation { .. }
-        | SessionError::OutOfTurn { .. } => Action::Retry(Exit::Source),
-        SessionError::EventTooLarge(_) => Action::Stop(Exit::Refused, "raise `sink.event_bytes_max`"),
-        SessionError::Conflict(_) => Action::Conflict,
-        SessionError::Refused(_) => Action::Stop(Exit::Refused, "see above"),
-        SessionError::SlotChanged | SessionError::InUse | SessionError::PlannedTooOften { .. } => Action::Retry(Exit::Source),
+        | SessionError::OutOfTurn { .. }
+        | SessionError::SlotChanged
+        | SessionError::InUse
+        | SessionError::PlannedTooOften { .. } => Action::Retry(Budget::Source),
+        SessionError::DeliveryEnded => Action::Retry(Budget::Sink),
+        SessionError::Refused(_) => Action::Stop(Exit::Refused, "the refusal says what to do; nothing was dropped and nothing delivered"),
+        SessionError::Conflict(conflict) => {
+            Action::Rebuild(Reason::Conflict { commit_lsn: conflict.commit_lsn, why: conflict.why.clone() })
+        }
+        SessionError::EventTooLarge(_) => Action::Stop(Exit::Refused, RAISE_EVENT_BYTES),
         SessionError::KeylessTooLarge { .. } => {
             Action::Stop(Exit::Refused, "give the table a primary key, or set `initial = \"none\"` for it")
         }
-        SessionError::SinkGone => Action::Stop(Exit::Sink, "start again: what was delivered is known from the sink's record"),
+        SessionError::SinkGone => Action::Stop(Exit::Sink, "start again: the sink's record tells what was delivered"),
         SessionError::Randomness(_) => Action::Stop(Exit::Store, "look at the system's random source"),
-        SessionError::DeliveryEnded => Action::Retry(Exit::Sink),
         SessionError::Thread(_) => Action::Stop(Exit::Store, "raise the limits of processes and memory"),
     }
 }
 
+const RAISE_EVENT_BYTES: &str = "raise `sink.event_bytes_max`; nothing of the transaction was acknowledged";
+
 fn source_action(error: &SourceError) -> Action {
     match error {
-        SourceError::MessageTooLarge { .. } => Action::Stop(Exit::Refused, "raise `sink.event_bytes_max`"),
-        // Passwords are rotated and servers restarted: all of it may pass, within the budget.
+        SourceError::MessageTooLarge { .. } => Action::Stop(Exit::Refused, RAISE_EVENT_BYTES),
+        // Servers are restarted, passwords rotated, rights granted late: all of it may pass.
         SourceError::Connect { .. }
         | SourceError::ConnectTimeout { .. }
         | SourceError::Authentication { .. }
@@ -63,24 +91,101 @@ fn source_action(error: &SourceError) -> Action {
         | SourceError::StreamEnded
         | SourceError::Silent { .. }
         | SourceError::Protocol { .. }
-        | SourceError::Missing { .. } => Action::Retry(Exit::Source),
+        | SourceError::Missing { .. } => Action::Retry(Budget::Source),
     }
 }
 
 fn sink_action(error: &SinkError) -> Action {
     match error {
-        SinkError::Io { .. } | SinkError::NotOpen => Action::Retry(Exit::Sink),
-        SinkError::Locked { .. } => Action::Stop(Exit::Sink, "stop the other process, or name another folder"),
-        SinkError::OtherStream { .. } => Action::Stop(Exit::Sink, "name another folder in `sink.file.directory`"),
-        SinkError::Damaged { .. } | SinkError::LostData { .. } => {
-            Action::Stop(Exit::Sink, "restore the events folder, or move it away: then everything is sent again into a new one")
+        SinkError::Io { .. } | SinkError::NotOpen => Action::Retry(Budget::Sink),
+        SinkError::Locked { .. } => Action::Stop(Exit::Sink, "stop the other process, or name another folder for the events"),
+        SinkError::OtherStream { .. } => Action::Stop(Exit::Sink, "name another folder for the events: a folder belongs to one stream"),
+        SinkError::Damaged { .. } => {
+            Action::Stop(Exit::Sink, "restore the file from a copy, or move the events folder away: then all is sent again")
         }
-        SinkError::Poisoned { .. } => Action::Stop(Exit::Sink, "the disk failed to keep what was written: look at it, then start again"),
-        SinkError::Closed => Action::Stop(Exit::Sink, "start it again with a reader"),
+        SinkError::LostData { .. } => {
+            Action::Stop(Exit::Sink, "committed events are gone: restore the events folder, or move it away: then all is sent again")
+        }
+        SinkError::Closed => Action::Stop(Exit::Sink, "start again with a reader: what it did not get is sent again"),
+        SinkError::Poisoned { .. } => Action::Stop(Exit::Sink, "look at the disk and its free space, then start again"),
     }
 }
 
-/// Pauses that double up to a limit, with jitter, until the budget is spent.
+fn store_advice(error: &StoreError) -> &'static str {
+    match error {
+        StoreError::Io { .. } => "look at the disk of the state folder, its free space and its rights, then start again",
+        StoreError::Locked { .. } => "stop the other process, or name another folder in `store.directory`",
+        StoreError::OtherStream { .. } => "name another folder in `store.directory`: a state folder belongs to one stream",
+        StoreError::UnknownFormat { .. } => "run the version of the program that wrote it, or move the state folder away: no event is lost",
+        StoreError::Missing { .. } => "correct `store.directory`, or run the service once to make it",
+        StoreError::Damaged { .. } | StoreError::RocksDb { .. } => {
+            "look at the disk and its free space and start again; if it repeats, move the state folder away: no event is lost with a sink that keeps its record"
+        }
+        StoreError::Poisoned { .. } | StoreError::StageOpen { .. } => "start again: the sink's record tells what was delivered",
+        StoreError::ReadOnly { .. } => "start again without a command that only reads",
+    }
+}
+
+/// The operator's next step when the budget is spent on this error.
+#[must_use]
+pub fn advice_when_spent(error: &SessionError) -> &'static str {
+    match error {
+        SessionError::Source(source) => source_advice(source),
+        SessionError::Sink(_) | SessionError::DeliveryEnded => "look at the place of the events: its disk, free space and rights",
+        SessionError::Decode(_)
+        | SessionError::Row(_)
+        | SessionError::Key(_)
+        | SessionError::UnknownRelation { .. }
+        | SessionError::OutOfTurn { .. } => {
+            "the stream cannot be read past this place: report it; the slot keeps the log, watch the source's disk"
+        }
+        SessionError::SlotChanged => "someone else drops, makes or advances the slot: find out who",
+        SessionError::InUse => "find the other connection by `active_pid` in pg_replication_slots",
+        SessionError::PlannedTooOften { .. } => "wait until the table's definition and partitions rest, then start again",
+        SessionError::Store(_)
+        | SessionError::Refused(_)
+        | SessionError::Conflict(_)
+        | SessionError::EventTooLarge(_)
+        | SessionError::KeylessTooLarge { .. }
+        | SessionError::SinkGone
+        | SessionError::Randomness(_)
+        | SessionError::Thread(_) => "start again",
+    }
+}
+
+fn source_advice(error: &SourceError) -> &'static str {
+    match error {
+        SourceError::Authentication { .. } => LOOK_AT_LOGIN,
+        SourceError::Sql { .. } | SourceError::Server { .. } => sqlstate_advice(error.sqlstate().unwrap_or_default()),
+        SourceError::Connect { .. } | SourceError::ConnectTimeout { .. } | SourceError::Io { .. } | SourceError::Closed => LOOK_AT_SERVER,
+        SourceError::StreamEnded => "look at the server's log: it ended the stream by itself",
+        SourceError::Silent { .. } => "look at the network between here and the server, and at what stands between them",
+        SourceError::Protocol { .. } | SourceError::Missing { .. } => "connect to PostgreSQL itself, not through a pooler",
+        SourceError::MessageTooLarge { .. } => RAISE_EVENT_BYTES,
+    }
+}
+
+const LOOK_AT_LOGIN: &str = "look at user, password and the server's pg_hba.conf";
+const LOOK_AT_SERVER: &str = "look whether the server runs and can be reached at this address";
+
+/// By code, and by class where the class says enough. Codes are open-ended: the last line is for all others.
+fn sqlstate_advice(sqlstate: &str) -> &'static str {
+    match sqlstate {
+        "57P01" | "57P02" | "57P03" => LOOK_AT_SERVER,
+        "53300" => "raise `max_connections` or `max_wal_senders` at the source, or end other connections",
+        "53400" => "raise `max_replication_slots` at the source, or drop slots that nobody uses",
+        "55006" => "another connection uses the slot: find it by `active_pid` in pg_replication_slots",
+        "3D000" => "correct the database's name in the source's address",
+        "42501" => "grant the role REPLICATION, and SELECT on the published tables",
+        "42704" | "55000" => "look at the slot and the publication in pg_replication_slots and pg_publication",
+        code if code.starts_with("08") => LOOK_AT_SERVER,
+        code if code.starts_with("28") => LOOK_AT_LOGIN,
+        code if code.starts_with("53") => "look at the server's disk and memory",
+        _ => "look at the server's log",
+    }
+}
+
+/// Pauses that double up to a limit, with jitter, until a budget is spent.
 #[derive(Clone, Copy, Debug)]
 pub struct Backoff {
     retry: Retry,
@@ -94,32 +199,24 @@ impl Backoff {
         Self { retry, next: retry.backoff_min, spent: Duration::ZERO }
     }
 
-    /// The pause before the next attempt, after one that took `attempt`; `None` when the budget is spent. `random`
-    /// spreads it between half and the whole.
+    /// The pause before the next attempt, after one that took `attempt`; `None`: the budget is spent. `random` spreads
+    /// it from half to the whole; it never goes past the end of the budget, so that an attempt is made there.
     pub fn pause(&mut self, attempt: Duration, random: u64) -> Option<Duration> {
-        self.spent += attempt;
-        if self.spent >= self.retry.total {
-            return None;
-        }
-        let half = self.next / 2;
-        let pause = half + half.mul_f64(f64::from(u32::try_from(random % 1_000).unwrap_or(0)) / 1_000.0);
-        self.next = (self.next * 2).min(self.retry.backoff_max);
+        self.spent = self.spent.saturating_add(attempt);
+        let left = self.retry.total.checked_sub(self.spent).filter(|left| !left.is_zero())?;
+        let whole = self.next.min(self.retry.backoff_max);
+        let share = f64::from(u32::try_from(random >> 32).unwrap_or(u32::MAX)) / f64::from(u32::MAX);
+        let pause = (whole / 2 + (whole / 2).mul_f64(share)).min(left);
+        self.next = whole.saturating_mul(2);
         self.spent += pause;
         Some(pause)
+    }
+
+    /// An attempt succeeded: the next failure begins a new budget.
+    pub fn reset(&mut self) {
+        *self = Self::new(self.retry);
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pauses_double_up_to_the_limit_and_end_with_the_budget() {
-        let retry =
-            Retry { backoff_min: Duration::from_millis(100), backoff_max: Duration::from_millis(400), total: Duration::from_secs(2) };
-        let mut backoff = Backoff::new(retry);
-        let pauses: Vec<u128> = std::iter::from_fn(|| backoff.pause(Duration::ZERO, 999)).map(|pause| pause.as_millis()).collect();
-        assert_eq!(pauses.get(..4), Some([99, 199, 399, 399].as_slice()));
-        assert!((5..10).contains(&pauses.len()), "{pauses:?}");
-    }
-}
+mod tests;

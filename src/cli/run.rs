@@ -11,7 +11,7 @@ use crate::admin::control;
 use crate::config::{Config, SinkKind};
 use crate::exit::Exit;
 use crate::pipeline::session::Service;
-use crate::policy::{Action, Backoff, action};
+use crate::policy::{Action, Backoff, action, advice_when_spent};
 use crate::progress::InstanceId;
 use crate::sink::Sink;
 use crate::sink::file::FileSink;
@@ -114,19 +114,19 @@ async fn sessions(mut service: Service, mut stopped: watch::Receiver<bool>) -> E
                 service.board.update(|status| status.state = State::Refused);
                 return exit;
             }
-            Action::Conflict => {
+            Action::Rebuild(reason) => {
                 tracing::error!(error = text, "the stream conflicts with what was delivered");
-                service.conflict = Some(text);
+                service.conflict = Some(reason);
             }
-            Action::Retry(exit) => {
+            Action::Retry(budget) => {
                 if begun.elapsed() > service.config.retry.backoff_max * 2 {
-                    backoff = Backoff::new(service.config.retry);
+                    backoff.reset();
                 }
                 let mut random = [0; 8];
                 let _even_without = getrandom::fill(&mut random).is_err();
                 let Some(pause) = backoff.pause(begun.elapsed(), u64::from_ne_bytes(random)) else {
-                    tracing::error!(error = text, "the retry budget is spent");
-                    return exit;
+                    tracing::error!(error = text, advice = advice_when_spent(&error), "the retry budget is spent");
+                    return budget.exit();
                 };
                 tracing::warn!(error = text, pause_ms = pause.as_millis(), "session ended: trying again");
                 service.board.update(|status| {

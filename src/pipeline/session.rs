@@ -32,8 +32,8 @@ use crate::postgres::wire::{Purpose, Wire};
 use crate::postgres::{publication, quote_literal, replication, slot, system};
 use crate::progress::{BatchId, Durable, Fingerprint, InstanceId, PROGRESS_VERSION, Placed, Progress, SlotRecord};
 use crate::rebuild::journal::{RebuildJournal, RebuildStep, TableJournal, TableStep};
-use crate::rebuild::reason::Reason;
-use crate::resume::{Decision, Refusal, Seen, decide};
+use crate::rebuild::reason::{Reason, SlotFate};
+use crate::resume::{Decision, Refusal, Seen, StoreSeen, decide};
 use crate::sink::{Committed, Sink};
 use crate::splice::read::Reader;
 use crate::store::changes::Changes;
@@ -60,7 +60,7 @@ pub struct Service {
     /// Number of the next batch.
     pub batch_number: u64,
     /// A content conflict that ended the last session.
-    pub conflict: Option<String>,
+    pub conflict: Option<Reason>,
     pub commands: mpsc::Receiver<Command>,
     pub stop: watch::Receiver<bool>,
 }
@@ -105,7 +105,6 @@ impl Service {
             options: options.clone(),
         };
         let slot = slot::look(&sql, system.version, &config.source.slot).await?;
-        let conflict = self.conflict.take();
         let seen = Seen {
             system: &system,
             publication: publication.as_ref(),
@@ -113,11 +112,16 @@ impl Service {
             slot: &slot,
             slot_name: &config.source.slot,
             recorded: held.as_ref().map(|(progress, _)| progress).filter(|_| !sink_lost),
+            store: if store_is_same { StoreSeen::SameBatch } else { StoreSeen::OtherBatch },
             sink_lost,
             fingerprint: &fingerprint,
-            conflict: conflict.as_deref(),
+            accept_source: false,
         };
-        let decision = decide(&seen);
+        let decision = match (decide(&seen), self.conflict.take()) {
+            (Decision::Resume(_), Some(conflict)) => Decision::Rebuild(conflict),
+            // Any other rebuild answers the conflict too.
+            (decision, _) => decision,
+        };
         tracing::info!(?decision, "decided how to go on");
         let published: HashSet<Oid> =
             publication::tables(&sql, &config.source.publication).await?.into_iter().map(|table| table.oid).collect();
@@ -284,15 +288,15 @@ impl Service {
         let (held, mut tables) = held.map_or((None, Vec::new()), |(progress, tables)| (Some(progress), tables));
         let mut automatic: Vec<i64> = held.as_ref().map(|held| held.automatic_rebuilds.clone()).unwrap_or_default();
         automatic.retain(|begun| now - begun < 3_600);
-        if reason.is_automatic() {
+        if reason.automatic() {
             if matches!(reason, Reason::Conflict { .. }) && config.rebuild.on_conflict == crate::config::OnConflict::Stop {
-                return Err(Refusal::Conflict { what: reason.to_string() }.into());
+                return Err(Refusal::Conflict { reason: reason.clone() }.into());
             }
             if !config.rebuild.automatic {
-                return Err(Refusal::NotAutomatic { reason: reason.to_string() }.into());
+                return Err(Refusal::NotAutomatic { reason: reason.clone() }.into());
             }
             if automatic.len() >= config.rebuild.max_per_hour as usize {
-                return Err(Refusal::TooManyRebuilds { reason: reason.to_string(), count: automatic.len() }.into());
+                return Err(Refusal::TooManyRebuilds { reason: reason.clone(), limit: config.rebuild.max_per_hour }.into());
             }
             automatic.push(now);
         }
@@ -300,7 +304,7 @@ impl Service {
         if !usable && !config.source.create {
             return Err(Refusal::MayNotCreate { name: config.source.slot.clone() }.into());
         }
-        if matches!(reason, Reason::SinkLostData) {
+        if !reason.trusts_index() {
             // Subscribers begin anew: nothing kept of what they held counts.
             tables.clear();
         }
@@ -318,13 +322,13 @@ impl Service {
         if let Some(held) = &held {
             let noted =
                 Progress { rebuild: Some(journal.clone()), rebuilds: journal.id, automatic_rebuilds: automatic.clone(), ..held.clone() };
-            if matches!(reason, Reason::SinkLostData) {
+            if !reason.trusts_index() {
                 self.store.adopt(held, &[])?;
             }
             self.record(noted, Vec::new(), recorded)?;
         }
         fault::point("rebuild.noted");
-        if !usable || reason.replaces_slot() {
+        if !usable || reason.slot() == SlotFate::Replace {
             if matches!(seen, SlotSeen::Present(_)) {
                 slot::drop_slot(sql, &config.source.slot).await?;
             }
@@ -332,7 +336,7 @@ impl Service {
         }
         let generation = held.as_ref().map_or(1, |held| held.slot.generation + 1);
         let (end_lsn, slot) = match seen {
-            SlotSeen::Present(slot) if usable && !reason.replaces_slot() => {
+            SlotSeen::Present(slot) if usable && reason.slot() == SlotFate::Keep => {
                 let confirmed = slot.confirmed_flush_lsn.ok_or(SessionError::OutOfTurn { what: "a slot without a position" })?;
                 (
                     confirmed,
