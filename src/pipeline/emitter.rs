@@ -166,6 +166,7 @@ impl Emitter {
     /// # Errors
     /// Anything that ends the session.
     pub fn run(mut self, chunks: &Receiver<Chunk>, inputs: &Receiver<Input>) -> Result<Ended, SessionError> {
+        self.show();
         let never = crossbeam_channel::never();
         let mut busy = false;
         loop {
@@ -591,9 +592,12 @@ impl Emitter {
 
     fn show(&self) {
         let progress = &self.progress;
+        let complete = |topic| self.indexes.get(topic).is_some_and(|record| record.complete || record.key.is_empty());
+        let index_complete = self.journals.keys().all(complete);
         self.board.update(|status| {
             status.position = progress.position;
             status.events_total = progress.events_total;
+            status.index_complete = index_complete;
             self.reading.show(status, progress, &self.journals);
         });
     }

@@ -566,7 +566,7 @@ impl Emitter {
                 let number = topic_number(&self.indexes, &topic);
                 let record = self.indexes.entry(topic.clone()).or_insert_with(|| IndexRecord {
                     number,
-                    complete: keyed,
+                    complete: keyed && journal.mode == Mode::Differences,
                     key: catalog.facts.key.clone(),
                 });
                 record.key.clone_from(&catalog.facts.key);

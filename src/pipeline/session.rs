@@ -31,7 +31,7 @@ use crate::postgres::system::System;
 use crate::postgres::wire::{Purpose, Wire};
 use crate::postgres::{publication, quote_literal, replication, slot, system};
 use crate::progress::{BatchId, Durable, Fingerprint, InstanceId, PROGRESS_VERSION, Placed, Progress, SlotRecord};
-use crate::rebuild::journal::{RebuildJournal, RebuildStep, TableJournal, TableStep};
+use crate::rebuild::journal::{Mode, RebuildJournal, RebuildStep, TableJournal, TableStep};
 use crate::rebuild::reason::{Reason, SlotFate};
 use crate::resume::{Decision, Refusal, Seen, StoreSeen, decide};
 use crate::sink::{Committed, Sink};
@@ -198,6 +198,9 @@ impl Service {
         self.batch_number += 1;
         for table in tables.iter_mut().filter(|table| table.step != TableStep::Done) {
             table.step = TableStep::Waiting;
+            if table.mode == Mode::Differences {
+                table.mode = Mode::Resend;
+            }
             table.sweep = false;
             table.leaves.clear();
         }

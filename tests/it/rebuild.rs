@@ -1,6 +1,7 @@
 //! The log is lost: what subscribers hold is brought back by exactly the differences.
 
 use super::lab::events::Events;
+use super::lab::json::Json;
 use super::lab::postgres::Postgres;
 use super::lab::walgate::{SLOT, Walgate};
 
@@ -94,4 +95,30 @@ fn a_kill_at_every_step_of_a_rebuild_goes_on_and_sends_only_the_differences() {
         walgate.wait_until_caught_up(&postgres);
         assert_only_the_differences(&before, &walgate.events(), &postgres);
     }
+}
+
+#[test]
+fn a_state_folder_that_was_lost_repeats_nothing_and_its_index_is_complete_again() {
+    let postgres = Postgres::start();
+    table(&postgres);
+    let mut walgate = Walgate::of(&postgres).set("rebuild.chunk_bytes", "64KiB").start();
+    walgate.wait_for_state("streaming");
+    walgate.wait_until_caught_up(&postgres);
+    assert!(walgate.stop().success());
+    let before = walgate.events();
+    std::fs::remove_dir_all(walgate.state_directory()).unwrap();
+    walgate.start_again();
+    walgate.wait_for("the index is complete", |status| {
+        matches!(status.get("index_complete"), Some(Json::Bool(true)))
+            && status.get("rebuild").is_none_or(|rebuild| matches!(rebuild, Json::Null))
+    });
+    walgate.wait_until_caught_up(&postgres);
+    assert!(walgate.stop().success());
+    assert_eq!(walgate.events().since(&before).of("public.item").len(), 0, "nothing is repeated");
+    change(&postgres);
+    postgres.lose_slot(SLOT);
+    walgate.start_again();
+    walgate.wait_for_state("streaming");
+    walgate.wait_until_caught_up(&postgres);
+    assert_only_the_differences(&before, &walgate.events(), &postgres);
 }
