@@ -12,7 +12,6 @@ pub(crate) mod sql;
 mod table;
 mod template;
 pub(crate) mod wait;
-#[expect(dead_code, reason = "waits for the first scenario that runs the program")]
 pub(crate) mod walgate;
 
 /// How many of `full` rounds a torture test runs: `WALGATE_TEST_SHARE` percent of them (100 if unset), at least one.
