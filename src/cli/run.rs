@@ -49,7 +49,12 @@ async fn serve(config: Config, store: Store) -> anyhow::Result<Exit> {
     let (stop, stopped) = watch::channel(false);
     let (commands, commands_in) = mpsc::channel(4);
     let socket = control::path(&config.store.directory);
-    let control = tokio::spawn(control::serve(socket, board.clone(), commands));
+    let serving = control::serve(socket, board.clone(), commands);
+    let control = tokio::spawn(async move {
+        if let Err(error) = serving.await {
+            tracing::warn!(%error, "there is no control socket: `walgate status` and `walgate rebuild` cannot ask this service");
+        }
+    });
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
 

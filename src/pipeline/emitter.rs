@@ -216,7 +216,11 @@ impl Emitter {
                 self.prove(&snapshot);
             }
             Input::Rebuild { tables, resend, reply } => {
+                if reply.is_closed() {
+                    return Ok(()); // who asked was told that nobody listens
+                }
                 let accepted = self.operator_asks(&tables, resend);
+                self.show(); // before the answer: whoever asks for the status next finds the rebuild
                 if reply.send(accepted).is_err() {
                     tracing::debug!("who asked for a rebuild is gone");
                 }

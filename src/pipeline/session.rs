@@ -652,6 +652,7 @@ impl Service {
             status.wal_safe_bytes = slot.safe_wal_size;
             status.seconds_to_loss = seconds;
             status.slot.wal_status = Some(slot.wal_status.clone());
+            status.slot.active = Some(slot.active_pid.is_some());
         });
     }
 }
