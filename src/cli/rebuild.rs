@@ -1,7 +1,9 @@
-//! `walgate rebuild`: asks the running service, and shows how far it is.
+//! `walgate rebuild`: asks the running service for one, and shows how far it is until it is over.
+//!
+//! A service has to run: it alone may write to the sink and the store.
 
 use std::io::{IsTerminal as _, Write as _};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::Value as Json;
@@ -13,65 +15,103 @@ use crate::exit::Exit;
 /// Between two looks at the service.
 const LOOK: Duration = Duration::from_millis(200);
 
+/// Between two lines where there is no terminal.
+const LINE: Duration = Duration::from_secs(5);
+
 pub(super) fn execute(config: &Config, tables: &[String], resend: bool, yes: bool, detach: bool) -> anyhow::Result<Exit> {
-    let mut errors = std::io::stderr().lock();
-    if resend && !yes && std::io::stdin().is_terminal() {
-        write!(
-            errors,
-            "Every row of {} is sent again. Go on? [y/N] ",
-            if tables.is_empty() { "all tables".to_owned() } else { tables.join(", ") }
-        )?;
-        errors.flush()?;
-        let mut answer = String::new();
-        std::io::stdin().read_line(&mut answer)?;
-        if !answer.trim().eq_ignore_ascii_case("y") {
-            return Ok(Exit::Success);
-        }
+    if resend && !yes && std::io::stdin().is_terminal() && !confirmed(tables)? {
+        return Ok(Exit::Success);
     }
-    drop(errors);
     let answer = match ask(&config.store.directory, &Request::Rebuild { tables: tables.to_vec(), resend }) {
         Ok(answer) => answer,
         Err(ControlError::NotRunning) => {
-            super::complain(
-                "no service runs for this stream: start `walgate run`, which rebuilds what it finds lost, and ask again for more",
-            );
-            return Ok(Exit::Usage);
+            super::complain("no service runs for this stream: start `walgate run` and repeat");
+            return Ok(Exit::Refused);
         }
         Err(error) => return Err(error.into()),
     };
-    if let Some(why) = answer.get("error").and_then(Json::as_str) {
-        super::complain(why);
+    let Some(id) = answer.get("id").and_then(Json::as_u64) else {
+        super::complain(answer.get("error").and_then(Json::as_str).unwrap_or("the service gave no answer that is known here"));
         return Ok(Exit::Refused);
-    }
-    let id = answer.get("id").and_then(Json::as_u64).unwrap_or_default();
-    let mut out = std::io::stdout().lock();
-    writeln!(out, "rebuild {id} begun")?;
-    if detach {
-        return Ok(Exit::Success);
-    }
+    };
+    writeln!(std::io::stdout().lock(), "rebuild {id} begun")?;
+    if detach { Ok(Exit::Success) } else { follow(config, id) }
+}
+
+fn confirmed(tables: &[String]) -> std::io::Result<bool> {
+    let what = if tables.is_empty() { "all tables".to_owned() } else { tables.join(", ") };
+    let mut errors = std::io::stderr().lock();
+    write!(errors, "Every row of {what} is sent again. Go on? [y/N] ")?;
+    errors.flush()?;
+    let mut answer = String::new();
+    std::io::stdin().read_line(&mut answer)?;
+    Ok(["y", "yes"].contains(&answer.trim().to_lowercase().as_str()))
+}
+
+/// Until the service shows no such rebuild any more. It goes on without us, and across restarts of the service.
+fn follow(config: &Config, id: u64) -> anyhow::Result<Exit> {
     let bar = ProgressBar::new(0).with_style(ProgressStyle::with_template("{bar:30} {pos}/{len} blocks {elapsed_precise} {msg}")?);
-    let mut counts = String::new();
-    loop {
-        let status = ask(&config.store.directory, &Request::Status)?;
-        let Some(rebuild) = status.get("rebuild").filter(|rebuild| rebuild.get("id").and_then(Json::as_u64) == Some(id)) else { break };
-        let sum = |name: &str| -> u64 {
-            let tables = rebuild.get("tables").and_then(Json::as_object);
-            tables.into_iter().flat_map(|tables| tables.values()).filter_map(|table| table.get(name).and_then(Json::as_u64)).sum()
+    let mut line_due = Instant::now() + LINE;
+    let status = loop {
+        let status = match ask(&config.store.directory, &Request::Status) {
+            Ok(status) => status,
+            Err(ControlError::NotRunning | ControlError::NoAnswer) => {
+                bar.abandon();
+                super::complain(&format!("the service ended before rebuild {id} did: the next `walgate run` goes on with it"));
+                return Ok(Exit::Refused);
+            }
+            Err(error) => return Err(error.into()),
         };
-        counts = format!(
-            "rows {} read {} updated {} deleted {} equal {}",
-            sum("rows"),
-            sum("read"),
-            sum("updated"),
-            sum("deleted"),
-            sum("equal")
-        );
-        bar.set_length(sum("blocks"));
-        bar.set_position(sum("blocks_done"));
-        bar.set_message(counts.clone());
+        // A service that starts again, or waits for its source, shows no rebuild although it will go on with it.
+        let streams = ["loading", "streaming", "rebuilding"].map(Some).contains(&status.get("state").and_then(Json::as_str));
+        match status.get("rebuild").filter(|rebuild| is(rebuild, id)) {
+            None if streams => break status,
+            None => {}
+            Some(rebuild) => {
+                let (done, blocks) = (sum(rebuild, "blocks_done"), sum(rebuild, "blocks"));
+                bar.set_length(blocks);
+                bar.set_position(done);
+                bar.set_message(counts(rebuild));
+                if bar.is_hidden() && Instant::now() >= line_due {
+                    line_due = Instant::now() + LINE;
+                    writeln!(std::io::stderr().lock(), "rebuild {id}: {done} of {blocks} blocks, {}", counts(rebuild))?;
+                }
+            }
+        }
         std::thread::sleep(LOOK);
-    }
+    };
     bar.finish_and_clear();
-    writeln!(out, "rebuild {id} ended {counts}")?;
+    // Where a later one has read the same tables, their counts are not known any more.
+    let counted = status.get("last_rebuild").filter(|ended| is(ended, id)).map(|ended| format!(": {}", counts(ended))).unwrap_or_default();
+    writeln!(std::io::stdout().lock(), "rebuild {id} ended{counted}")?;
     Ok(Exit::Success)
+}
+
+fn is(rebuild: &Json, id: u64) -> bool {
+    rebuild.get("id").and_then(Json::as_u64) == Some(id)
+}
+
+/// Over all tables.
+fn sum(rebuild: &Json, name: &str) -> u64 {
+    let tables = rebuild.get("tables").and_then(Json::as_object);
+    tables.into_iter().flat_map(|tables| tables.values()).filter_map(|table| table.get(name).and_then(Json::as_u64)).sum()
+}
+
+fn counts(rebuild: &Json) -> String {
+    ["rows", "read", "updated", "deleted", "equal", "left_to_stream"]
+        .map(|name| format!("{} {}", name.replace('_', " "), sum(rebuild, name)))
+        .join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_are_those_of_all_tables() {
+        let table = |rows: u64| serde_json::json!({ "step": "done", "rows": rows, "read": 1, "updated": 0, "deleted": 2, "equal": rows - 1, "left_to_stream": 0 });
+        let rebuild = serde_json::json!({ "id": 7, "tables": { "a": table(10), "b": table(5) } });
+        assert_eq!(counts(&rebuild), "rows 15, read 2, updated 0, deleted 4, equal 13, left to stream 0");
+        assert!(is(&rebuild, 7) && !is(&rebuild, 8) && !is(&Json::Null, 7));
+    }
 }
