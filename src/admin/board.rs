@@ -146,6 +146,7 @@ impl Board {
     }
 }
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde asks for")]
 fn serialize_seconds<S: Serializer>(seconds: &i64, serializer: S) -> Result<S::Ok, S::Error> {
     if *seconds == 0 { serializer.serialize_none() } else { serializer.collect_str(&rfc3339(*seconds)) }
 }

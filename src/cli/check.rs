@@ -1,15 +1,18 @@
-//! `walgate check`: looks at the source, the sink and the store, names each fault and what mends it, changes nothing.
+//! `walgate check`: looks at the source, the sink and the store, names each fault and the statement that mends it.
+//! It changes nothing, and goes on after a fault, so that one run names them all.
+
+mod server;
+mod source;
+mod tables;
 
 use std::io::Write as _;
+use std::path::Path;
 
 use serde::Serialize;
 
+use crate::admin::control::{Request, ask};
 use crate::config::{Config, SinkKind};
 use crate::exit::Exit;
-use crate::postgres::slot::SlotSeen;
-use crate::postgres::sql::Sql;
-use crate::postgres::wire::{Purpose, Wire};
-use crate::postgres::{SourceError, publication, quote_table, slot, system};
 use crate::store::{Stamp, Store, StoreError};
 use crate::telemetry::Chain;
 
@@ -17,169 +20,160 @@ use crate::telemetry::Chain;
 #[serde(rename_all = "snake_case")]
 enum Severity {
     Ok,
+    /// It works, and will not always.
     Warning,
+    /// `walgate run` stops at it, or leaves something out.
     Fault,
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Area {
+    Config,
+    Source,
+    Sink,
+    Store,
+}
+
 /// One thing seen.
-#[derive(Debug, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 struct Finding {
-    area: &'static str,
+    area: Area,
     severity: Severity,
     what: String,
-    /// What mends it.
-    remedy: Option<String>,
+    /// What mends it: SQL, or what to do.
+    statement: Option<String>,
+}
+
+impl Finding {
+    fn ok(area: Area, what: impl Into<String>) -> Self {
+        Self { area, severity: Severity::Ok, what: what.into(), statement: None }
+    }
+
+    fn warning(area: Area, what: impl Into<String>) -> Self {
+        Self { area, severity: Severity::Warning, what: what.into(), statement: None }
+    }
+
+    fn fault(area: Area, what: impl Into<String>) -> Self {
+        Self { area, severity: Severity::Fault, what: what.into(), statement: None }
+    }
+
+    fn mended_by(self, statement: impl Into<String>) -> Self {
+        Self { statement: Some(statement.into()), ..self }
+    }
 }
 
 pub(super) fn execute(config: &Config, json: bool) -> anyhow::Result<Exit> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let mut findings = Vec::new();
-    if let Err(error) = runtime.block_on(look_at_source(config, &mut findings)) {
-        findings.push(fault("source", Chain(&error).to_string(), None));
+    let running = ask(&config.store.directory, &Request::Status).is_ok();
+    let mut findings = vec![Finding::ok(Area::Config, format!("the configuration is that of stream `{}`", config.stream))];
+    if let Err(error) = runtime.block_on(source::look(config, running, &mut findings)) {
+        findings.push(Finding::fault(Area::Source, Chain(&error).to_string()));
     }
-    look_at_sink(config, &mut findings);
-    look_at_store(config, &mut findings);
+    findings.extend(look_at_sink(config));
+    findings.push(look_at_store(config, running));
     let mut out = std::io::stdout().lock();
     if json {
         writeln!(out, "{}", serde_json::to_string(&findings)?)?;
     } else {
-        for Finding { area, severity, what, remedy } in &findings {
-            let mark = match severity {
-                Severity::Ok => "ok",
-                Severity::Warning => "warning",
-                Severity::Fault => "FAULT",
-            };
-            writeln!(out, "{mark:<8} {area:<7} {what}")?;
-            if let Some(remedy) = remedy {
-                writeln!(out, "                 {remedy}")?;
-            }
-        }
+        print(&findings, &mut out)?;
     }
-    Ok(if findings.iter().any(|finding| finding.severity == Severity::Fault) { Exit::Findings } else { Exit::Success })
+    let faults = findings.iter().any(|finding| finding.severity == Severity::Fault);
+    Ok(if faults { Exit::Findings } else { Exit::Success })
 }
 
-fn ok(area: &'static str, what: String) -> Finding {
-    Finding { area, severity: Severity::Ok, what, remedy: None }
-}
-
-fn warning(area: &'static str, what: String, remedy: Option<String>) -> Finding {
-    Finding { area, severity: Severity::Warning, what, remedy }
-}
-
-fn fault(area: &'static str, what: String, remedy: Option<String>) -> Finding {
-    Finding { area, severity: Severity::Fault, what, remedy }
-}
-
-async fn look_at_source(config: &Config, findings: &mut Vec<Finding>) -> Result<(), SourceError> {
-    let source = &config.source;
-    let sql = Sql::connect(&source.postgres, "walgate check", source.connect_timeout).await?;
-    let mut wire = Wire::connect(&source.postgres, Purpose::Replication, "walgate check", source.connect_timeout).await?;
-    let system = system::look(&sql, &mut wire).await?;
-    findings.push(ok(
-        "source",
-        format!("PostgreSQL {} answers, database `{}`, timeline {}", system.version / 10_000, system.database, system.timeline),
-    ));
-    if !(140_000..190_000).contains(&system.version) {
-        findings.push(fault("source", format!("PostgreSQL {} is not supported: 14 to 18 are", system.version / 10_000), None));
-    }
-    if system.in_recovery {
-        findings.push(fault("source", "the server is a standby".to_owned(), Some("connect to the primary".to_owned())));
-    }
-    if system.wal_level != "logical" {
-        findings.push(fault(
-            "source",
-            format!("`wal_level` is `{}`", system.wal_level),
-            Some("ALTER SYSTEM SET wal_level = logical; then restart PostgreSQL".to_owned()),
-        ));
-    }
-    let keep = sql.row("look at a setting", "SELECT current_setting('max_slot_wal_keep_size') AS keep").await?;
-    if keep.text("keep")? == "-1" {
-        let remedy = "ALTER SYSTEM SET max_slot_wal_keep_size = '50GB'; SELECT pg_reload_conf()".to_owned();
-        findings.push(warning(
-            "source",
-            "`max_slot_wal_keep_size` is unlimited: while walgate is down, the log can fill the disk".to_owned(),
-            Some(remedy),
-        ));
-    }
-    match publication::look(&sql, &source.publication).await? {
-        None if source.create && !source.tables.is_empty() => {
-            findings.push(ok("source", format!("the publication `{}` will be created", source.publication)));
-        }
-        None => {
-            let remedy = format!("CREATE PUBLICATION \"{}\" FOR TABLE …", source.publication);
-            findings.push(fault("source", format!("the publication `{}` does not exist", source.publication), Some(remedy)));
-        }
-        Some(publication) if !publication.all_operations() => {
-            findings.push(warning(
-                "source",
-                "the publication does not publish every operation: a rebuild cannot tell that rows vanished".to_owned(),
-                None,
-            ));
-        }
-        Some(_) => findings.push(ok("source", format!("the publication `{}` is there", source.publication))),
-    }
-    for table in publication::wanted(&sql, &source.publication, &source.tables).await? {
-        let name = quote_table(&table.schema, &table.name);
-        if !table.identifiable {
-            let remedy = format!("ALTER TABLE {name} ADD PRIMARY KEY (…); or ALTER TABLE {name} REPLICA IDENTITY FULL");
-            findings.push(warning(
-                "source",
-                format!("{name} has no key: once published its UPDATE and DELETE fail, so it is left out"),
-                Some(remedy),
-            ));
+fn print(findings: &[Finding], out: &mut impl std::io::Write) -> std::io::Result<()> {
+    for Finding { area, severity, what, statement } in findings {
+        let mark = match severity {
+            Severity::Ok => "ok",
+            Severity::Warning => "warning",
+            Severity::Fault => "FAULT",
+        };
+        let area = match area {
+            Area::Config => "config",
+            Area::Source => "source",
+            Area::Sink => "sink",
+            Area::Store => "store",
+        };
+        writeln!(out, "{mark:<8} {area:<7} {what}")?;
+        if let Some(statement) = statement {
+            writeln!(out, "                 → {statement}")?;
         }
     }
-    for table in publication::tables(&sql, &source.publication).await? {
-        let name = quote_table(&table.schema, &table.name);
-        let row = sql
-            .row("look at a table's rights", &format!("SELECT has_table_privilege({oid}, 'SELECT') AS readable, (SELECT relrowsecurity FROM pg_class WHERE oid = {oid}) AND NOT (SELECT rolbypassrls OR rolsuper FROM pg_roles WHERE rolname = current_user) AS hidden", oid = table.oid))
-            .await?;
-        if !row.is_true("readable")? {
-            findings.push(fault("source", format!("{name} cannot be read"), Some(format!("GRANT SELECT ON {name} TO CURRENT_USER"))));
-        }
-        if row.is_true("hidden")? {
-            findings.push(fault(
-                "source",
-                format!("{name} has row security: it could be read only in part"),
-                Some("ALTER ROLE CURRENT_USER BYPASSRLS".to_owned()),
-            ));
-        }
-    }
-    findings.push(match slot::look(&sql, system.version, &source.slot).await? {
-        SlotSeen::Missing => ok("source", format!("the slot `{}` is not there yet", source.slot)),
-        SlotSeen::Present(slot) => match slot.lost() {
-            Some(why) => {
-                warning("source", format!("the slot `{}` is lost ({why})", source.slot), Some("`walgate run` rebuilds".to_owned()))
-            }
-            None if slot.plugin != "pgoutput" || slot.database != system.database => {
-                fault("source", format!("the slot `{}` is not ours", source.slot), Some("name another in `source.slot`".to_owned()))
-            }
-            None => ok("source", format!("the slot `{}` is {} and keeps {} bytes of log", source.slot, slot.wal_status, slot.kept_bytes)),
-        },
-    });
     Ok(())
 }
 
-fn look_at_sink(config: &Config, findings: &mut Vec<Finding>) {
-    let SinkKind::File { directory, .. } = &config.sink.kind else { return };
-    let existing = directory.ancestors().find(|folder| folder.exists());
-    let writable = existing.is_some_and(|folder| rustix::fs::access(folder, rustix::fs::Access::WRITE_OK).is_ok());
-    findings.push(if writable {
-        ok("sink", format!("events go to `{}`", directory.display()))
-    } else {
-        fault(
-            "sink",
-            format!("`{}` cannot be written to", directory.display()),
-            Some("give the service's user the right, or name another folder in `sink.file.directory`".to_owned()),
-        )
-    });
+fn look_at_sink(config: &Config) -> Option<Finding> {
+    let SinkKind::File { directory, .. } = &config.sink.kind else { return None };
+    let shown = directory.display();
+    let unusable = |what| {
+        Finding::fault(Area::Sink, what)
+            .mended_by(format!("give the service's user the right to write to `{shown}`, or set `sink.file.directory`"))
+    };
+    if !is_writable(directory) {
+        return Some(unusable(format!("`{shown}` cannot be written to")));
+    }
+    let bytes = match std::fs::read(directory.join("committed.json")) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            return Some(Finding::ok(Area::Sink, format!("events will go to `{shown}`, which holds none yet")));
+        }
+        Err(error) => return Some(unusable(format!("`{shown}/committed.json` cannot be read: {error}"))),
+    };
+    let committed: serde_json::Value = serde_json::from_slice(&bytes).unwrap_or_default();
+    Some(match committed.get("stream").and_then(serde_json::Value::as_str) {
+        Some(stream) if stream == config.stream => Finding::ok(Area::Sink, format!("events go to `{shown}`")),
+        Some(stream) => Finding::fault(Area::Sink, format!("`{shown}` holds the events of stream `{stream}`"))
+            .mended_by("set `sink.file.directory` to a folder of this stream's own"),
+        None => Finding::fault(Area::Sink, format!("`{shown}/committed.json` cannot be understood"))
+            .mended_by("put back a copy of the whole folder, or begin in an empty one"),
+    })
 }
 
-fn look_at_store(config: &Config, findings: &mut Vec<Finding>) {
-    let shown = config.store.directory.display();
-    findings.push(match Store::open_read_only(&config.store.directory, &Stamp { stream: config.stream.clone() }) {
-        Ok(_) => ok("store", format!("the state folder `{shown}` is that of this stream")),
-        Err(StoreError::Missing { .. }) => ok("store", format!("the state folder `{shown}` is not there yet")),
-        Err(error) => fault("store", Chain(&error).to_string(), None),
-    });
+fn look_at_store(config: &Config, running: bool) -> Finding {
+    let directory = &config.store.directory;
+    let shown = directory.display();
+    if running {
+        return Finding::ok(Area::Store, format!("the state folder `{shown}` is in use by the running service"));
+    }
+    match Store::open_read_only(directory, &Stamp { stream: config.stream.clone() }) {
+        _ if !is_writable(directory) => Finding::fault(Area::Store, format!("the state folder `{shown}` cannot be written to"))
+            .mended_by("give the service's user the right, or set `store.directory`"),
+        Ok(_) => Finding::ok(Area::Store, format!("the state folder `{shown}` is that of this stream")),
+        Err(StoreError::Missing { .. }) => Finding::ok(Area::Store, format!("the state folder `{shown}` will be made")),
+        Err(error @ StoreError::OtherStream { .. }) => {
+            Finding::fault(Area::Store, Chain(&error).to_string()).mended_by("set `store.directory` to a folder of this stream's own")
+        }
+        Err(error) => Finding::fault(Area::Store, Chain(&error).to_string()),
+    }
+}
+
+/// Whether we may write to the folder, or make it where it is missing.
+fn is_writable(directory: &Path) -> bool {
+    let directory = std::path::absolute(directory).unwrap_or_else(|_| directory.to_owned());
+    let existing = directory.ancestors().find(|folder| folder.exists());
+    existing.is_some_and(|folder| folder.is_dir() && rustix::fs::access(folder, rustix::fs::Access::WRITE_OK).is_ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_finding_is_a_line_and_what_mends_it_another() {
+        let findings = [Finding::ok(Area::Config, "fine"), Finding::fault(Area::Source, "it is off").mended_by("SELECT 1")];
+        let mut out = Vec::new();
+        print(&findings, &mut out).unwrap();
+        let expect = "ok       config  fine\nFAULT    source  it is off\n                 → SELECT 1\n";
+        assert_eq!(String::from_utf8(out).unwrap(), expect);
+    }
+
+    #[test]
+    fn a_folder_that_is_missing_is_writable_where_the_one_above_is() {
+        let folder = tempfile::tempdir().unwrap();
+        assert!(is_writable(&folder.path().join("a/b")));
+        std::fs::write(folder.path().join("file"), "").unwrap();
+        assert!(!is_writable(&folder.path().join("file")));
+        assert!(!is_writable(&folder.path().join("file/a")));
+    }
 }

@@ -1,0 +1,150 @@
+//! The source, in the order in which a session meets it: connection, server, replication, publication, tables, slot.
+
+use crate::cli::check::server::{self, Server};
+use crate::cli::check::{Area, Finding, tables};
+use crate::config::{Config, Source};
+use crate::postgres::slot::{self, Slot, SlotSeen};
+use crate::postgres::sql::Sql;
+use crate::postgres::wire::{Purpose, Wire};
+use crate::postgres::{SourceError, quote_identifier, quote_literal, system};
+use crate::telemetry::Chain;
+
+const APPLICATION_NAME: &str = "walgate check";
+
+/// Adds what is found. `running`: a service of this stream runs, and is who uses the slot.
+///
+/// # Errors
+/// The server cannot be reached or asked.
+pub(super) async fn look(config: &Config, running: bool, findings: &mut Vec<Finding>) -> Result<(), SourceError> {
+    let source = &config.source;
+    let sql = Sql::connect(&source.postgres, APPLICATION_NAME, source.connect_timeout).await?;
+    let server = server::look(&sql, &source.slot).await?;
+    findings.extend(server.judge());
+    findings.push(look_at_replication(source, &sql, &server).await);
+    tables::look(source, &sql, &server, findings).await?;
+    let seen = slot::look(&sql, server.version, &source.slot).await?;
+    findings.push(judge_slot(&seen, source, &server.database, running));
+    Ok(())
+}
+
+/// Only a connection proves the right: services that rent out PostgreSQL give it by other means than the attribute.
+async fn look_at_replication(source: &Source, sql: &Sql, server: &Server) -> Finding {
+    let connecting = Wire::connect(&source.postgres, Purpose::Replication, APPLICATION_NAME, source.connect_timeout).await;
+    let identified = match connecting {
+        Ok(mut wire) => system::look(sql, &mut wire).await,
+        Err(error) => Err(error),
+    };
+    match identified {
+        Ok(system) => Finding::ok(Area::Source, format!("role `{}` may replicate, timeline {}", server.role, system.timeline)),
+        Err(error) if server.may_replicate => Finding::fault(Area::Source, format!("no replication connection: {}", Chain(&error))),
+        Err(_) => Finding::fault(Area::Source, format!("role `{}` may not replicate", server.role))
+            .mended_by(format!("ALTER ROLE {} REPLICATION", server.quoted_role())),
+    }
+}
+
+fn judge_slot(seen: &SlotSeen, source: &Source, database: &str, running: bool) -> Finding {
+    let name = &source.slot;
+    let slot = match seen {
+        SlotSeen::Missing if source.create => return Finding::ok(Area::Source, format!("the slot `{name}` will be made")),
+        SlotSeen::Missing => {
+            return Finding::fault(Area::Source, format!("the slot `{name}` does not exist"))
+                .mended_by("set `source.create = true`: only walgate can make it with the snapshot that it needs");
+        }
+        SlotSeen::Present(slot) => slot,
+    };
+    if let Some(why) = not_ours(slot, database) {
+        return Finding::fault(Area::Source, format!("the slot `{name}` {why}")).mended_by("set `source.slot` to another name");
+    }
+    if let Some(why) = slot.lost() {
+        let drop = format!("`walgate run` makes it again and rebuilds; or SELECT pg_drop_replication_slot({})", quote_literal(name));
+        return Finding::warning(Area::Source, format!("the slot `{name}` is lost (`{why}`)")).mended_by(drop);
+    }
+    match slot.active_pid {
+        Some(pid) if !running => Finding::warning(
+            Area::Source,
+            format!("the slot `{name}` is in use by process {pid} of the server, not by a service of this folder"),
+        )
+        .mended_by(format!("stop the other reader; or SELECT pg_terminate_backend({pid})")),
+        _ if slot.wal_status == "unreserved" => {
+            Finding::warning(Area::Source, format!("the slot `{name}` is about to be lost: it keeps {} bytes of log", slot.kept_bytes))
+                .mended_by("ALTER SYSTEM SET max_slot_wal_keep_size = …; SELECT pg_reload_conf(); -- more than that")
+        }
+        _ => Finding::ok(Area::Source, format!("the slot `{name}` is {} and keeps {} bytes of log", slot.wal_status, slot.kept_bytes)),
+    }
+}
+
+fn not_ours(slot: &Slot, database: &str) -> Option<String> {
+    if slot.plugin.is_empty() {
+        Some("is a physical one".to_owned())
+    } else if slot.plugin != "pgoutput" {
+        Some(format!("has the output plugin {}", quote_identifier(&slot.plugin)))
+    } else if slot.database != database {
+        Some(format!("is of database `{}`", slot.database))
+    } else if slot.temporary {
+        Some("is a temporary one of another session".to_owned())
+    } else if slot.synced {
+        Some("is a standby's copy of the primary's".to_owned())
+    } else if slot.two_phase {
+        Some("decodes prepared transactions (`two_phase`)".to_owned())
+    } else {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::check::Severity;
+
+    fn slot() -> Slot {
+        Slot {
+            plugin: "pgoutput".to_owned(),
+            database: "shop".to_owned(),
+            temporary: false,
+            synced: false,
+            two_phase: false,
+            confirmed_flush_lsn: None,
+            restart_lsn: None,
+            wal_status: "reserved".to_owned(),
+            safe_wal_size: None,
+            invalidation_reason: None,
+            active_pid: None,
+            kept_bytes: 10,
+        }
+    }
+
+    fn source(create: bool) -> Source {
+        Source {
+            postgres: tokio_postgres::Config::new(),
+            slot: "walgate_shop".to_owned(),
+            publication: "walgate_shop".to_owned(),
+            tables: Vec::new(),
+            create,
+            failover: false,
+            wal_budget: None,
+            nudge: false,
+            connect_timeout: std::time::Duration::from_secs(1),
+            silence_timeout: std::time::Duration::from_secs(1),
+        }
+    }
+
+    #[test]
+    fn a_slot_is_usable_lost_or_somebody_elses() {
+        let check = |seen: SlotSeen, create: bool, running: bool, severity: Severity, what: &str| {
+            let finding = judge_slot(&seen, &source(create), "shop", running);
+            assert_eq!(finding.severity, severity, "{finding:?}");
+            assert!(finding.what.contains(what), "{finding:?}");
+        };
+        let present = SlotSeen::Present;
+        check(SlotSeen::Missing, true, false, Severity::Ok, "will be made");
+        check(SlotSeen::Missing, false, false, Severity::Fault, "does not exist");
+        check(present(slot()), false, false, Severity::Ok, "reserved");
+        check(present(Slot { active_pid: Some(7), ..slot() }), true, true, Severity::Ok, "reserved");
+        check(present(Slot { active_pid: Some(7), ..slot() }), true, false, Severity::Warning, "process 7");
+        check(present(Slot { wal_status: "lost".to_owned(), ..slot() }), true, false, Severity::Warning, "`wal_removed`");
+        check(present(Slot { wal_status: "unreserved".to_owned(), ..slot() }), true, true, Severity::Warning, "about to be lost");
+        check(present(Slot { plugin: "wal2json".to_owned(), ..slot() }), true, false, Severity::Fault, "wal2json");
+        check(present(Slot { plugin: String::new(), ..slot() }), true, false, Severity::Fault, "physical");
+        check(present(Slot { database: "other".to_owned(), ..slot() }), true, false, Severity::Fault, "`other`");
+    }
+}
