@@ -23,7 +23,7 @@ pub(super) async fn look(config: &Config, running: bool, findings: &mut Vec<Find
     findings.push(look_at_replication(source, &sql, &server).await);
     tables::look(source, &sql, &server, findings).await?;
     let seen = slot::look(&sql, server.version, &source.slot).await?;
-    findings.push(judge_slot(&seen, source, &server.database, running));
+    findings.push(Expected { slot: &source.slot, create: source.create, database: &server.database, running }.judge(&seen));
     Ok(())
 }
 
@@ -42,34 +42,46 @@ async fn look_at_replication(source: &Source, sql: &Sql, server: &Server) -> Fin
     }
 }
 
-fn judge_slot(seen: &SlotSeen, source: &Source, database: &str, running: bool) -> Finding {
-    let name = &source.slot;
-    let slot = match seen {
-        SlotSeen::Missing if source.create => return Finding::ok(Area::Source, format!("the slot `{name}` will be made")),
-        SlotSeen::Missing => {
-            return Finding::fault(Area::Source, format!("the slot `{name}` does not exist"))
-                .mended_by("set `source.create = true`: only walgate can make it with the snapshot that it needs");
+/// What the slot is seen against.
+struct Expected<'s> {
+    slot: &'s str,
+    /// walgate may make it.
+    create: bool,
+    database: &'s str,
+    /// A service of this stream runs, and is who uses the slot.
+    running: bool,
+}
+
+impl Expected<'_> {
+    fn judge(&self, seen: &SlotSeen) -> Finding {
+        let name = self.slot;
+        let slot = match seen {
+            SlotSeen::Missing if self.create => return Finding::ok(Area::Source, format!("the slot `{name}` will be made")),
+            SlotSeen::Missing => {
+                return Finding::fault(Area::Source, format!("the slot `{name}` does not exist"))
+                    .mended_by("set `source.create = true`: only walgate can make it with the snapshot that it needs");
+            }
+            SlotSeen::Present(slot) => slot,
+        };
+        if let Some(why) = not_ours(slot, self.database) {
+            return Finding::fault(Area::Source, format!("the slot `{name}` {why}")).mended_by("set `source.slot` to another name");
         }
-        SlotSeen::Present(slot) => slot,
-    };
-    if let Some(why) = not_ours(slot, database) {
-        return Finding::fault(Area::Source, format!("the slot `{name}` {why}")).mended_by("set `source.slot` to another name");
-    }
-    if let Some(why) = slot.lost() {
-        let drop = format!("`walgate run` makes it again and rebuilds; or SELECT pg_drop_replication_slot({})", quote_literal(name));
-        return Finding::warning(Area::Source, format!("the slot `{name}` is lost (`{why}`)")).mended_by(drop);
-    }
-    match slot.active_pid {
-        Some(pid) if !running => Finding::warning(
-            Area::Source,
-            format!("the slot `{name}` is in use by process {pid} of the server, not by a service of this folder"),
-        )
-        .mended_by(format!("stop the other reader; or SELECT pg_terminate_backend({pid})")),
-        _ if slot.wal_status == "unreserved" => {
-            Finding::warning(Area::Source, format!("the slot `{name}` is about to be lost: it keeps {} bytes of log", slot.kept_bytes))
-                .mended_by("ALTER SYSTEM SET max_slot_wal_keep_size = …; SELECT pg_reload_conf(); -- more than that")
+        if let Some(why) = slot.lost() {
+            let drop = format!("`walgate run` makes it again and rebuilds; or SELECT pg_drop_replication_slot({})", quote_literal(name));
+            return Finding::warning(Area::Source, format!("the slot `{name}` is lost (`{why}`)")).mended_by(drop);
         }
-        _ => Finding::ok(Area::Source, format!("the slot `{name}` is {} and keeps {} bytes of log", slot.wal_status, slot.kept_bytes)),
+        match slot.active_pid {
+            Some(pid) if !self.running => Finding::warning(
+                Area::Source,
+                format!("the slot `{name}` is in use by process {pid} of the server, not by a service of this folder"),
+            )
+            .mended_by(format!("stop the other reader; or SELECT pg_terminate_backend({pid})")),
+            _ if slot.wal_status == "unreserved" => {
+                Finding::warning(Area::Source, format!("the slot `{name}` is about to be lost: it keeps {} bytes of log", slot.kept_bytes))
+                    .mended_by("ALTER SYSTEM SET max_slot_wal_keep_size = …; SELECT pg_reload_conf(); -- more than that")
+            }
+            _ => Finding::ok(Area::Source, format!("the slot `{name}` is {} and keeps {} bytes of log", slot.wal_status, slot.kept_bytes)),
+        }
     }
 }
 
@@ -113,25 +125,10 @@ mod tests {
         }
     }
 
-    fn source(create: bool) -> Source {
-        Source {
-            postgres: tokio_postgres::Config::new(),
-            slot: "walgate_shop".to_owned(),
-            publication: "walgate_shop".to_owned(),
-            tables: Vec::new(),
-            create,
-            failover: false,
-            wal_budget: None,
-            nudge: false,
-            connect_timeout: std::time::Duration::from_secs(1),
-            silence_timeout: std::time::Duration::from_secs(1),
-        }
-    }
-
     #[test]
     fn a_slot_is_usable_lost_or_somebody_elses() {
         let check = |seen: SlotSeen, create: bool, running: bool, severity: Severity, what: &str| {
-            let finding = judge_slot(&seen, &source(create), "shop", running);
+            let finding = Expected { slot: "walgate_shop", create, database: "shop", running }.judge(&seen);
             assert_eq!(finding.severity, severity, "{finding:?}");
             assert!(finding.what.contains(what), "{finding:?}");
         };
