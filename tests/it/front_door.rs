@@ -32,3 +32,46 @@ fn a_second_service_on_the_same_state_folder_is_refused() {
     walgate.wait_for_state("streaming");
     assert_eq!(walgate.run(&["run"]).status.code(), Some(12));
 }
+
+#[test]
+fn check_names_each_missing_right_with_the_statement_that_mends_it_and_changes_nothing() {
+    let postgres = Postgres::start();
+    postgres.sql(
+        "CREATE ROLE plain LOGIN; CREATE TABLE item (id int PRIMARY KEY); CREATE TABLE secret (id int PRIMARY KEY); CREATE TABLE log (line text); \
+         CREATE PUBLICATION part FOR TABLE secret; ALTER TABLE secret ENABLE ROW LEVEL SECURITY; \
+         CREATE TABLE split (id int PRIMARY KEY) PARTITION BY RANGE (id); CREATE TABLE split_1 PARTITION OF split FOR VALUES FROM (0) TO (9); \
+         ALTER PUBLICATION part ADD TABLE split; ALTER PUBLICATION part SET (publish_via_partition_root = true); GRANT SELECT ON secret TO plain",
+    );
+    let url = postgres.url_socket().replacen("walgate@", "plain@", 1);
+    let walgate = Walgate::of(&postgres).set("source.url", url).set("source.publication", "part").prepare();
+    let output = walgate.run(&["check"]);
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(1), "{said}{}", String::from_utf8_lossy(&output.stderr));
+    for expect in [
+        "ALTER ROLE \"plain\" REPLICATION",
+        "ALTER ROLE \"plain\" BYPASSRLS",
+        "GRANT SELECT ON \"public\".\"split_1\" TO \"plain\"",
+        "\"public\".\"log\" has no replica identity and is left out",
+        "ALTER PUBLICATION \"part\" ADD TABLE \"public\".\"item\"",
+    ] {
+        assert!(said.contains(expect), "`{expect}` is missing from:\n{said}");
+    }
+    assert_eq!(postgres.sql("SELECT count(*) FROM pg_replication_slots").one(), "0");
+    assert!(!walgate.state_directory().exists() && !walgate.events_directory().exists());
+}
+
+#[test]
+fn a_rebuild_beside_a_service_ends_with_its_counts_and_without_a_service_is_refused() {
+    let postgres = Postgres::start();
+    postgres.sql("CREATE TABLE item (id int PRIMARY KEY); INSERT INTO item SELECT generate_series(1, 100)");
+    let mut walgate = Walgate::of(&postgres).start();
+    walgate.wait_for_state("streaming");
+    let output = walgate.run(&["rebuild"]);
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{said}");
+    assert!(said.contains("ended: rows 100, read 0, updated 0, deleted 0, equal 100, left to stream 0"), "{said}");
+    assert!(walgate.stop().success());
+    assert_eq!(walgate.run(&["rebuild"]).status.code(), Some(20));
+    let status = walgate.run(&["status"]);
+    assert!(String::from_utf8_lossy(&status.stdout).contains("state          stopped"));
+}
