@@ -344,7 +344,8 @@ impl Taking<'_> {
     }
 
     fn refuse_what_is_left(&mut self) {
-        for (key, entry) in std::mem::take(&mut self.keys) {
+        // A key that is known is left only where a fault ended the reading before it.
+        for (key, entry) in std::mem::take(&mut self.keys).into_iter().filter(|(key, _)| key == TABLES || !KEYS.contains(&key.as_str())) {
             let why = if key.starts_with("sink.kafka.") || key.starts_with("admin.") || key == "source.catch_up_above" {
                 "belongs to a capability that this version does not have".to_owned()
             } else if key == TABLES {
@@ -472,6 +473,12 @@ mod tests {
             format!("{config:?}")
         };
         assert_eq!(but_tables(shown), but_tables(default));
+    }
+
+    #[test]
+    fn a_fault_is_not_blamed_on_keys_that_were_not_read_because_of_it() {
+        let faults = load("stream = \"s\"\n[store]\ndirectory = \"x\"\n[sink]\nkind = \"nosuch\"", &[]).unwrap_err();
+        assert_eq!(faults, ["c.toml:5: `sink.kind = \"nosuch\"` has to be `file`, `stdout` or `null`"]);
     }
 
     #[test]

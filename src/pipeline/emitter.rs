@@ -166,7 +166,7 @@ impl Emitter {
     /// # Errors
     /// Anything that ends the session.
     pub fn run(mut self, chunks: &Receiver<Chunk>, inputs: &Receiver<Input>) -> Result<Ended, SessionError> {
-        self.show();
+        self.show(&self.progress);
         let never = crossbeam_channel::never();
         let mut busy = false;
         loop {
@@ -207,7 +207,11 @@ impl Emitter {
 
     fn input(&mut self, input: Input) -> Result<(), SessionError> {
         match input {
-            Input::Delivered { number } => self.index.applied(number),
+            Input::Delivered { number } => {
+                if let Some(closed) = self.index.applied(number) {
+                    self.show(&closed.progress);
+                }
+            }
             Input::Chunk(number, answer) => self.chunk_was_read(number, answer?)?,
             Input::Table(number, answer) => self.table_was_looked_at(number, (*answer)?)?,
             Input::Published { tables, all_operations, next_xid } => self.published_tables(tables, all_operations, next_xid),
@@ -220,7 +224,7 @@ impl Emitter {
                     return Ok(()); // who asked was told that nobody listens
                 }
                 let accepted = self.operator_asks(&tables, resend);
-                self.show(); // before the answer: whoever asks for the status next finds the rebuild
+                self.show(&self.progress); // before the answer: whoever asks for the status next finds the rebuild
                 if reply.send(accepted).is_err() {
                     tracing::debug!("who asked for a rebuild is gone");
                 }
@@ -339,7 +343,6 @@ impl Emitter {
         self.transaction_start = 0;
         self.recorded = (self.progress.end_lsn, Instant::now());
         self.index.closed(Arc::clone(&closed));
-        self.show();
         self.batches.send(closed).map_err(|_| SessionError::DeliveryEnded)
     }
 
@@ -594,8 +597,8 @@ impl Emitter {
         self.close()
     }
 
-    fn show(&self) {
-        let progress = &self.progress;
+    /// Shows `progress`: what is delivered, never what is still on its way.
+    fn show(&self, progress: &Progress) {
         let complete = |topic| self.indexes.get(topic).is_some_and(|record| record.complete || record.key.is_empty());
         let index_complete = self.journals.keys().all(complete);
         self.board.update(|status| {

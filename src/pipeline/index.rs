@@ -80,10 +80,13 @@ impl Index {
     }
 
     /// The batch of this number, and all before it, are applied.
-    pub fn applied(&mut self, number: u64) {
-        while self.in_flight.front().is_some_and(|closed| closed.number <= number) {
-            self.in_flight.pop_front();
+    /// Gives the last of them.
+    pub fn applied(&mut self, number: u64) -> Option<Arc<Closed>> {
+        let mut last = None;
+        while let Some(closed) = self.in_flight.pop_front_if(|closed| closed.number <= number) {
+            last = Some(closed);
         }
+        last
     }
 
     #[must_use]

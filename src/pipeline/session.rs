@@ -612,13 +612,17 @@ impl Service {
         // The emitter ends for want of chunks or batches; its channel to the delivery closes with it, and the delivery
         // finishes what it has. What is durable by then is acknowledged before the connection goes.
         let _told = inputs.send(Input::Stop).is_err();
-        if ended.is_err() {
+        if ended.is_err() && !stopping {
             reading.abort();
         }
-        if emitted.is_none() {
-            let _outcome = emitting.await.is_err();
-        }
         let mut outcome = ended;
+        if emitted.is_none() {
+            // Asked to stop, the emitter may end the reader before its own end is heard of.
+            let stopped = matches!(emitting.await, Ok(Ok(Ended::Stopped)));
+            if stopping && stopped {
+                outcome = Ok(());
+            }
+        }
         if delivered.is_none()
             && let Ok((result, sink)) = delivering.await
         {
@@ -630,8 +634,8 @@ impl Service {
         if outcome.is_ok() {
             // The reader sends the last position as soon as it hears of it.
             tokio::time::sleep(Duration::from_millis(200)).await;
-            reading.abort();
         }
+        reading.abort();
         (outcome, delivered)
     }
 
