@@ -56,9 +56,13 @@ fn stopped(config: &Config) -> Result<Status, StoreError> {
         status.position = progress.position;
         status.acknowledged_lsn = Some(progress.end_lsn);
         status.events_total = progress.events_total;
-        status.show_rebuild(progress.rebuild.as_ref(), store.tables()?.iter());
+        let tables = store.tables()?;
+        status.show_rebuild(progress.rebuild.as_ref(), tables.iter());
+        // A table whose index is not there at all, as in a new state folder, has no complete one.
+        let indexes = store.indexes()?;
+        status.index_complete =
+            tables.iter().all(|table| indexes.iter().any(|(topic, record)| *topic == table.topic && record.lacks_nothing()));
     }
-    status.index_complete = store.indexes()?.iter().all(|(_, record)| record.complete || record.key.is_empty());
     Ok(status)
 }
 

@@ -599,7 +599,7 @@ impl Emitter {
 
     /// Shows `progress`: what is delivered, never what is still on its way.
     fn show(&self, progress: &Progress) {
-        let complete = |topic| self.indexes.get(topic).is_some_and(|record| record.complete || record.key.is_empty());
+        let complete = |topic| self.indexes.get(topic).is_some_and(IndexRecord::lacks_nothing);
         let index_complete = self.journals.keys().all(complete);
         self.board.update(|status| {
             status.position = progress.position;

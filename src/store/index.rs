@@ -44,6 +44,14 @@ pub struct IndexRecord {
     pub key: Vec<String>,
 }
 
+impl IndexRecord {
+    /// Whether nothing is wanting: it is complete, or the table has no key and so no index.
+    #[must_use]
+    pub fn lacks_nothing(&self) -> bool {
+        self.complete || self.key.is_empty()
+    }
+}
+
 impl Store {
     /// The index of a topic, if it has one.
     ///
