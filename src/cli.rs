@@ -63,7 +63,7 @@ enum Verb {
         #[arg(long)]
         json: bool,
     },
-    /// Sends the differences between the tables and what subscribers hold (beside a running service).
+    /// Sends the differences between the tables and what subscribers hold; beside a running service, or alone.
     Rebuild {
         /// `schema.table`; may be repeated. Without it all tables.
         #[arg(long = "table", value_name = "SCHEMA.TABLE")]
@@ -104,11 +104,11 @@ pub fn main() -> Exit {
             return Exit::Usage;
         }
     };
-    let outcome = match &arguments.verb {
+    let outcome = match arguments.verb {
         Verb::Run => run::execute(config),
-        Verb::Check { json } => check::execute(&config, *json),
-        Verb::Status { json } => status::execute(&config, *json),
-        Verb::Rebuild { tables, resend, yes, detach } => rebuild::execute(&config, tables, *resend, *yes, *detach),
+        Verb::Check { json } => check::execute(&config, json),
+        Verb::Status { json } => status::execute(&config, json),
+        Verb::Rebuild { tables, resend, yes, detach } => rebuild::execute(config, tables, resend, yes, detach),
     };
     outcome.unwrap_or_else(|error| {
         complain(&format!("{error:#}"));

@@ -95,16 +95,14 @@ pub enum Refusal {
     RecordVersion { found: u32, expected: u32 },
     #[error("the progress record is that of stream `{found}`, not of `{expected}`: name another place for the events, or correct `stream`")]
     OtherStream { found: String, expected: String },
-    #[error("a rebuild is due ({reason}), and `rebuild.automatic` is off: run `walgate run --set rebuild.automatic=true`")]
+    #[error("a rebuild is due ({reason}), and `rebuild.automatic` is off: run `walgate rebuild`")]
     NotAutomatic { reason: Reason },
     #[error(
         "a rebuild is due ({reason}), the {limit} that `rebuild.max_per_hour` allows have begun within the hour: raise `max_slot_wal_keep_size` \
-         at the source, then start again"
+         at the source, then run `walgate rebuild`"
     )]
     TooManyRebuilds { reason: Reason, limit: u32 },
-    #[error(
-        "{reason}; `rebuild.on_conflict` is `stop`: find out what changed at the source, then run `walgate run --set rebuild.on_conflict=rebuild`"
-    )]
+    #[error("{reason}; `rebuild.on_conflict` is `stop`: find out what changed at the source, then run `walgate rebuild`")]
     Conflict { reason: Reason },
     #[error(
         "the slot `{name}` does not exist or is lost, and `source.create` is off: run `SELECT pg_create_logical_replication_slot({}, 'pgoutput')`, \

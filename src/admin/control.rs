@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! {"command":"status"}                                            → the status, see `board`
-//! {"command":"rebuild","tables":["public.t"],"resend":false}      → {"accepted":true,"id":7}
+//! {"command":"rebuild","tables":["public.t"],"resend":false}      → {"accepted":{"id":7}}, see [`Verdict`]
 //! anything else, and what cannot be done now                      → {"error":"…"}
 //! ```
 //!
@@ -65,8 +65,25 @@ pub enum Request {
 pub struct Command {
     pub tables: Vec<String>,
     pub resend: bool,
-    /// Id of the rebuild, or why not.
-    pub reply: oneshot::Sender<Result<u64, String>>,
+    pub reply: oneshot::Sender<Verdict>,
+}
+
+/// What becomes of a rebuild that was asked for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// It has this id. One that was under way already may be what was asked for.
+    Accepted {
+        id: u64,
+    },
+    /// Another has to end before.
+    After {
+        id: u64,
+        reason: String,
+    },
+    Refused {
+        why: String,
+    },
 }
 
 /// Where the socket of a state folder is.
@@ -142,8 +159,7 @@ async fn rebuild(tables: Vec<String>, resend: bool, commands: &mpsc::Sender<Comm
     };
     // When time is up `replied` is dropped, which closes `reply`: the command is not acted upon later.
     match tokio::time::timeout(COMMAND_PATIENCE, answered).await {
-        Ok(Some(Ok(id))) => json!({ "accepted": true, "id": id }),
-        Ok(Some(Err(why))) => json!({ "error": why }),
+        Ok(Some(verdict)) => json!(verdict),
         Ok(None) | Err(_) => json!({ "error": "the service is not streaming now, so it cannot begin a rebuild: see `walgate status`" }),
     }
 }

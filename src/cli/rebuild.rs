@@ -1,14 +1,17 @@
-//! `walgate rebuild`: asks the running service for one, and shows how far it is until it is over.
+//! `walgate rebuild`: asks the service for one, and shows how far it is until it is over.
 //!
-//! A service has to run: it alone may write to the sink and the store.
+//! One process alone may write to the sink and the store. Where no service runs, this one is it until the rebuild has
+//! ended, and asks itself: there is one way.
 
 use std::io::{IsTerminal as _, Write as _};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::Value as Json;
+use tokio::sync::oneshot;
 
-use crate::admin::control::{ControlError, Request, ask};
+use super::run;
+use crate::admin::control::{Command, ControlError, Request, Verdict, ask};
 use crate::config::Config;
 use crate::exit::Exit;
 
@@ -18,24 +21,86 @@ const LOOK: Duration = Duration::from_millis(200);
 /// Between two lines where there is no terminal.
 const LINE: Duration = Duration::from_secs(5);
 
-pub(super) fn execute(config: &Config, tables: &[String], resend: bool, yes: bool, detach: bool) -> anyhow::Result<Exit> {
-    if resend && !yes && std::io::stdin().is_terminal() && !confirmed(tables)? {
+/// What is asked for.
+#[derive(Clone, Debug)]
+struct Wanted {
+    tables: Vec<String>,
+    resend: bool,
+    /// The end is not waited for.
+    detach: bool,
+}
+
+pub(super) fn execute(config: Config, tables: Vec<String>, resend: bool, yes: bool, detach: bool) -> anyhow::Result<Exit> {
+    if resend && !yes && std::io::stdin().is_terminal() && !confirmed(&tables)? {
         return Ok(Exit::Success);
     }
-    let answer = match ask(&config.store.directory, &Request::Rebuild { tables: tables.to_vec(), resend }) {
-        Ok(answer) => answer,
-        Err(ControlError::NotRunning) => {
-            super::complain("no service runs for this stream: start `walgate run` and repeat");
-            return Ok(Exit::Refused);
+    let wanted = Wanted { tables, resend, detach };
+    match ask(&config.store.directory, &Request::Status) {
+        Ok(_) => beside(&config, &wanted),
+        Err(ControlError::NotRunning) if detach => {
+            super::complain("no service runs for this stream: leave out `--detach`, or start `walgate run` and repeat");
+            Ok(Exit::Refused)
         }
-        Err(error) => return Err(error.into()),
-    };
-    let Some(id) = answer.get("id").and_then(Json::as_u64) else {
-        super::complain(answer.get("error").and_then(Json::as_str).unwrap_or("the service gave no answer that is known here"));
-        return Ok(Exit::Refused);
-    };
-    writeln!(std::io::stdout().lock(), "rebuild {id} begun")?;
-    if detach { Ok(Exit::Success) } else { follow(config, id) }
+        Err(ControlError::NotRunning) => alone(config, wanted),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn alone(config: Config, wanted: Wanted) -> anyhow::Result<Exit> {
+    let asking = config.clone();
+    run::execute_for_rebuild(config, |commands| async {
+        tokio::task::spawn_blocking(move || {
+            until_accepted(&asking, &wanted, || {
+                // A session that ends before it takes the request up is followed by another.
+                loop {
+                    let (reply, replied) = oneshot::channel();
+                    commands.blocking_send(Command { tables: wanted.tables.clone(), resend: wanted.resend, reply })?;
+                    if let Ok(verdict) = replied.blocking_recv() {
+                        return Ok(verdict);
+                    }
+                }
+            })
+        })
+        .await?
+    })
+}
+
+fn beside(config: &Config, wanted: &Wanted) -> anyhow::Result<Exit> {
+    until_accepted(config, wanted, || {
+        let answer = ask(&config.store.directory, &Request::Rebuild { tables: wanted.tables.clone(), resend: wanted.resend })?;
+        match answer.get("error").and_then(Json::as_str) {
+            Some(error) => Ok(Verdict::Refused { why: error.to_owned() }),
+            None => Ok(serde_json::from_value(answer)?),
+        }
+    })
+}
+
+/// One that has to end before is waited for.
+fn until_accepted(config: &Config, wanted: &Wanted, mut ask: impl FnMut() -> anyhow::Result<Verdict>) -> anyhow::Result<Exit> {
+    loop {
+        match ask()? {
+            Verdict::Accepted { id } => {
+                writeln!(std::io::stdout().lock(), "rebuild {id} begun")?;
+                return if wanted.detach { Ok(Exit::Success) } else { follow(config, id) };
+            }
+            Verdict::Refused { why } => {
+                super::complain(&why);
+                return Ok(Exit::Refused);
+            }
+            Verdict::After { id, reason } => {
+                super::complain(&format!("rebuild {id} ({reason}) is under way and has to end before"));
+                let exit = if wanted.detach { Exit::Refused } else { follow(config, id)? };
+                if exit != Exit::Success {
+                    return Ok(exit);
+                }
+            }
+        }
+    }
+}
+
+/// A service that starts, or waits for its source, shows no rebuild although it may have to go on with one.
+fn streams(status: &Json) -> bool {
+    ["loading", "streaming", "rebuilding"].map(Some).contains(&status.get("state").and_then(Json::as_str))
 }
 
 fn confirmed(tables: &[String]) -> std::io::Result<bool> {
@@ -62,10 +127,8 @@ fn follow(config: &Config, id: u64) -> anyhow::Result<Exit> {
             }
             Err(error) => return Err(error.into()),
         };
-        // A service that starts again, or waits for its source, shows no rebuild although it will go on with it.
-        let streams = ["loading", "streaming", "rebuilding"].map(Some).contains(&status.get("state").and_then(Json::as_str));
         match status.get("rebuild").filter(|rebuild| is(rebuild, id)) {
-            None if streams => break status,
+            None if streams(&status) => break status,
             None => {}
             Some(rebuild) => {
                 let (done, blocks) = (sum(rebuild, "blocks_done"), sum(rebuild, "blocks"));

@@ -1,5 +1,8 @@
 //! `walgate run`: sessions, one after the other, until it is told to stop or policy says so.
+//!
+//! `walgate rebuild` runs the same service where none runs, until its rebuild has ended.
 
+use std::future::Future;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
@@ -7,7 +10,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 
 use crate::admin::board::{Board, State};
-use crate::admin::control;
+use crate::admin::control::{self, Command};
 use crate::config::{Config, SinkKind};
 use crate::exit::Exit;
 use crate::pipeline::session::Service;
@@ -21,6 +24,22 @@ use crate::store::{Stamp, Store};
 use crate::telemetry::Chain;
 
 pub(super) fn execute(config: Config) -> anyhow::Result<Exit> {
+    start(config, false, |_| std::future::pending())
+}
+
+/// For an operator who waits for a rebuild: what bounds those that nobody asked for does not hold, and the service stops
+/// in order when `asks`, given the way to ask for one, has an outcome.
+pub(super) fn execute_for_rebuild<F>(config: Config, asks: impl FnOnce(mpsc::Sender<Command>) -> F) -> anyhow::Result<Exit>
+where
+    F: Future<Output = anyhow::Result<Exit>>,
+{
+    start(config, true, asks)
+}
+
+fn start<F>(config: Config, rebuild_is_asked_for: bool, until: impl FnOnce(mpsc::Sender<Command>) -> F) -> anyhow::Result<Exit>
+where
+    F: Future<Output = anyhow::Result<Exit>>,
+{
     let store = match Store::open(&config.store.directory, &Stamp { stream: config.stream.clone() }) {
         Ok(store) => store,
         Err(error) => {
@@ -29,13 +48,21 @@ pub(super) fn execute(config: Config) -> anyhow::Result<Exit> {
         }
     };
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    let exit = runtime.block_on(serve(config, store));
+    let exit = runtime.block_on(serve(config, store, rebuild_is_asked_for, until));
     // A thread that hangs in the sink does not hold the process.
     runtime.shutdown_background();
     exit
 }
 
-async fn serve(config: Config, store: Store) -> anyhow::Result<Exit> {
+async fn serve<F>(
+    config: Config,
+    store: Store,
+    rebuild_is_asked_for: bool,
+    until: impl FnOnce(mpsc::Sender<Command>) -> F,
+) -> anyhow::Result<Exit>
+where
+    F: Future<Output = anyhow::Result<Exit>>,
+{
     let config = Arc::new(config);
     let board = Board::default();
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
@@ -49,7 +76,7 @@ async fn serve(config: Config, store: Store) -> anyhow::Result<Exit> {
     let (stop, stopped) = watch::channel(false);
     let (commands, commands_in) = mpsc::channel(4);
     let socket = control::path(&config.store.directory);
-    let serving = control::serve(socket, board.clone(), commands);
+    let serving = control::serve(socket, board.clone(), commands.clone());
     let control = tokio::spawn(async move {
         if let Err(error) = serving.await {
             tracing::warn!(%error, "there is no control socket: `walgate status` and `walgate rebuild` cannot ask this service");
@@ -65,6 +92,7 @@ async fn serve(config: Config, store: Store) -> anyhow::Result<Exit> {
         instance: InstanceId::random()?,
         batch_number: 1,
         conflict: None,
+        rebuild_is_asked_for,
         commands: commands_in,
         stop: stopped.clone(),
         config: Arc::clone(&config),
@@ -74,6 +102,10 @@ async fn serve(config: Config, store: Store) -> anyhow::Result<Exit> {
         exit = &mut sessions => exit?,
         _ = terminate.recv() => finish(&stop, &mut sessions, &mut terminate, &mut interrupt, &config).await?,
         _ = interrupt.recv() => finish(&stop, &mut sessions, &mut terminate, &mut interrupt, &config).await?,
+        outcome = until(commands) => match finish(&stop, &mut sessions, &mut terminate, &mut interrupt, &config).await? {
+            Exit::Success => outcome?,
+            failure => failure,
+        },
     };
     control.abort();
     board.update(|status| status.state = State::Stopped);

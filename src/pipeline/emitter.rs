@@ -61,12 +61,18 @@ pub struct Setting {
     pub instance: InstanceId,
     /// Number of the first batch of this session.
     pub batch_number: u64,
-    /// Tables that were published before the slot of this session was made: its exported snapshot speaks for them.
-    pub covered: HashSet<Oid>,
-    /// Whether the publication publishes every operation.
-    pub all_operations: bool,
+    pub published: PublishedAtStart,
     /// The index is to be completed (state folder lost or restored, no gap in the stream).
     pub complete_index: bool,
+}
+
+/// The publication when the session began.
+pub struct PublishedAtStart {
+    pub tables: Vec<PublishedTable>,
+    /// Whether it publishes every operation.
+    pub all_operations: bool,
+    /// Tables that were published before the slot of this session was made: its exported snapshot speaks for them.
+    pub covered: HashSet<Oid>,
 }
 
 /// How the emitter came to its end without an error.
@@ -131,7 +137,8 @@ impl Emitter {
         let unproved = Unproved::recovered(&visibility, index.store().transactions_after(visibility.proved)?);
         let indexes = index.store().indexes()?.into_iter().collect();
         let messages_topic = Arc::new(Topic::of_messages(&setting.prefix));
-        let all_operations = setting.all_operations;
+        let all_operations = setting.published.all_operations;
+        let published = setting.published.tables.clone();
         Ok(Self {
             number: setting.batch_number,
             emitted: progress.end_lsn,
@@ -153,7 +160,7 @@ impl Emitter {
             transaction_start: 0,
             journals: tables.into_iter().map(|table| (table.topic.clone(), table)).collect(),
             changed: BTreeSet::new(),
-            published: Vec::new(),
+            published,
             all_operations,
             reading: Reading::default(),
             messages_topic,
@@ -223,9 +230,9 @@ impl Emitter {
                 if reply.is_closed() {
                     return Ok(()); // who asked was told that nobody listens
                 }
-                let accepted = self.operator_asks(&tables, resend);
+                let verdict = self.operator_asks(&tables, resend);
                 self.show(&self.progress); // before the answer: whoever asks for the status next finds the rebuild
-                if reply.send(accepted).is_err() {
+                if reply.send(verdict).is_err() {
                     tracing::debug!("who asked for a rebuild is gone");
                 }
             }

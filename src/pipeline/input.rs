@@ -1,5 +1,6 @@
 //! What reaches the emitter besides the stream itself.
 
+use crate::admin::control::Verdict;
 use crate::postgres::SourceError;
 use crate::postgres::catalog::CatalogTable;
 use crate::postgres::publication::PublishedTable;
@@ -20,7 +21,7 @@ pub enum Input {
     /// A snapshot taken to see which transactions became visible.
     Snapshot(Snapshot),
     /// An operator asks for a rebuild of these topics' tables (`schema.table`; empty: all).
-    Rebuild { tables: Vec<String>, resend: bool, reply: tokio::sync::oneshot::Sender<Result<u64, String>> },
+    Rebuild { tables: Vec<String>, resend: bool, reply: tokio::sync::oneshot::Sender<Verdict> },
     /// Finish the open batch and stop.
     Stop,
 }

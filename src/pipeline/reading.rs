@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::admin::control::Verdict;
 use crate::event::digest::key_digest;
 use crate::event::envelope::{Image, Moment, Op};
 use crate::event::identity::Origin;
@@ -616,12 +617,11 @@ impl Emitter {
             .map(|rebuild| (rebuild.id, mode_of(&rebuild.reason)));
         for table in self.published.clone() {
             let topic = topic_name(&self.setting.prefix, &table.schema, &table.name);
-            let known = self.journals.get(&topic).is_some_and(|journal| journal.oid == table.oid);
-            let wanted = known || !self.setting.not_loaded.contains(&format!("{}.{}", table.schema, table.name));
-            if !wanted {
+            let known = self.is_known(&table, &topic);
+            if !self.is_to_be_read(&table, &topic) {
                 continue;
             }
-            let fence = if self.setting.covered.contains(&table.oid) { 0 } else { next_xid };
+            let fence = if self.setting.published.covered.contains(&table.oid) { 0 } else { next_xid };
             match unlisted {
                 Some((id, mode)) => self.start_table(&table, &topic, id, mode, if known { 0 } else { fence }),
                 None if !known => {
@@ -648,6 +648,15 @@ impl Emitter {
                 }
             }
         }
+    }
+
+    /// Whether the table was read before, or is being read.
+    fn is_known(&self, table: &PublishedTable, topic: &str) -> bool {
+        self.journals.get(topic).is_some_and(|journal| journal.oid == table.oid)
+    }
+
+    fn is_to_be_read(&self, table: &PublishedTable, topic: &str) -> bool {
+        self.is_known(table, topic) || !self.setting.not_loaded.contains(&format!("{}.{}", table.schema, table.name))
     }
 
     /// The rebuild under way, or a new one for this reason.
@@ -707,26 +716,40 @@ impl Emitter {
     }
 
     /// An operator's `rebuild`: differences, or every row.
-    pub(super) fn operator_asks(&mut self, tables: &[String], resend: bool) -> Result<u64, String> {
-        if let Some(rebuild) = &self.progress.rebuild {
-            return Err(format!("rebuild {} ({}) is under way: wait for its end", rebuild.id, rebuild.reason));
-        }
+    pub(super) fn operator_asks(&mut self, tables: &[String], resend: bool) -> Verdict {
         let name = |table: &PublishedTable| format!("{}.{}", table.schema, table.name);
         if let Some(unknown) = tables.iter().find(|wanted| !self.published.iter().any(|table| name(table) == **wanted)) {
-            return Err(format!("`{unknown}` is not in the publication"));
+            return Verdict::Refused { why: format!("`{unknown}` is not in the publication") };
         }
-        let chosen: Vec<PublishedTable> =
-            self.published.iter().filter(|table| tables.is_empty() || tables.contains(&name(table))).cloned().collect();
+        let chosen: Vec<(String, PublishedTable)> = self
+            .published
+            .iter()
+            .filter(|table| tables.is_empty() || tables.contains(&name(table)))
+            .map(|table| (topic_name(&self.setting.prefix, &table.schema, &table.name), table.clone()))
+            .collect();
         if chosen.is_empty() {
-            return Err("the publication has no tables".to_owned());
+            return Verdict::Refused { why: "the publication has no tables".to_owned() };
+        }
+        if let Some(rebuild) = &self.progress.rebuild {
+            let sends = |mode: Mode| mode == Mode::Resend || !resend && mode == Mode::Differences;
+            let covered = |(topic, table): &(String, PublishedTable)| match self.journals.get(topic) {
+                // Its tables are not listed yet: they will be these.
+                _ if rebuild.tables.is_empty() => self.is_to_be_read(table, topic) && sends(mode_of(&rebuild.reason)),
+                Some(journal) => rebuild.tables.contains(topic) && sends(journal.mode),
+                None => false,
+            };
+            return if chosen.iter().all(covered) {
+                Verdict::Accepted { id: rebuild.id }
+            } else {
+                Verdict::After { id: rebuild.id, reason: rebuild.reason.clone() }
+            };
         }
         let id = self.rebuild_id(if resend { "operator_resend" } else { "operator" }, "asked for by an operator");
         let mode = if resend { Mode::Resend } else { Mode::Differences };
-        for table in chosen {
-            let topic = topic_name(&self.setting.prefix, &table.schema, &table.name);
+        for (topic, table) in chosen {
             self.start_table(&table, &topic, id, mode, 0);
         }
-        Ok(id)
+        Verdict::Accepted { id }
     }
 
     fn end_rebuild(&mut self) -> Result<(), SessionError> {

@@ -16,15 +16,16 @@ use crate::config::Config;
 use crate::event::envelope::Envelope;
 use crate::event::identity::StreamIdentity;
 use crate::fault;
-use crate::lsn::{Lsn, Oid};
+use crate::lsn::Lsn;
 use crate::pipeline::closed::Closed;
 use crate::pipeline::deliver::{self, deliver};
 use crate::pipeline::desk::{self, Desk};
-use crate::pipeline::emitter::{Emitter, Ended, Setting};
+use crate::pipeline::emitter::{Emitter, Ended, PublishedAtStart, Setting};
 use crate::pipeline::error::SessionError;
 use crate::pipeline::index::Index;
 use crate::pipeline::input::Input;
 use crate::pipeline::reader;
+use crate::postgres::publication::Publication;
 use crate::postgres::slot::SlotSeen;
 use crate::postgres::sql::Sql;
 use crate::postgres::system::System;
@@ -61,6 +62,8 @@ pub struct Service {
     pub batch_number: u64,
     /// A content conflict that ended the last session.
     pub conflict: Option<Reason>,
+    /// By an operator who waits for it: a rebuild that is due needs no leave of the configuration.
+    pub rebuild_is_asked_for: bool,
     pub commands: mpsc::Receiver<Command>,
     pub stop: watch::Receiver<bool>,
 }
@@ -123,15 +126,17 @@ impl Service {
             (decision, _) => decision,
         };
         tracing::info!(?decision, "decided how to go on");
-        let published: HashSet<Oid> =
-            publication::tables(&sql, &config.source.publication).await?.into_iter().map(|table| table.oid).collect();
-        let mut covered = HashSet::new();
+        let mut published = PublishedAtStart {
+            tables: publication::tables(&sql, &config.source.publication).await?,
+            all_operations: publication.as_ref().is_some_and(Publication::all_operations),
+            covered: HashSet::new(),
+        };
         let mut start = match (decision, held) {
             (Decision::Refuse(refusal), _) => return Err(refusal.into()),
             (Decision::Resume(_), Some((progress, tables))) => Start { progress, tables, recorded },
             (Decision::Resume(_), None) => return Err(SessionError::OutOfTurn { what: "a position to resume from that nobody recorded" }),
             (Decision::Rebuild(reason), held) => {
-                covered = published;
+                published.covered = published.tables.iter().map(|table| table.oid).collect();
                 self.begin_rebuild(&reason, held, &slot, &sql, &system, fingerprint, recorded).await?
             }
         };
@@ -144,8 +149,7 @@ impl Service {
         replication::start(&mut wire, &config.source.slot, start.progress.end_lsn, &options).await?;
         self.look_again(&sql, &system, &start, wire.backend_pid()).await?;
         wire.set_message_bytes_max(config.sink.event_bytes_max.saturating_mul(2));
-        let all_operations = publication.is_some_and(|publication| publication.all_operations());
-        self.stream(start, sql, wire, &system, covered, all_operations).await
+        self.stream(start, sql, wire, &system, published).await
     }
 
     /// Opens the sink, settles the staged batch by its record, and sees whether the store is that of the same batch.
@@ -291,7 +295,7 @@ impl Service {
         let (held, mut tables) = held.map_or((None, Vec::new()), |(progress, tables)| (Some(progress), tables));
         let mut automatic: Vec<i64> = held.as_ref().map(|held| held.automatic_rebuilds.clone()).unwrap_or_default();
         automatic.retain(|begun| now - begun < 3_600);
-        if reason.automatic() {
+        if reason.automatic() && !self.rebuild_is_asked_for {
             if matches!(reason, Reason::Conflict { .. }) && config.rebuild.on_conflict == crate::config::OnConflict::Stop {
                 return Err(Refusal::Conflict { reason: reason.clone() }.into());
             }
@@ -441,8 +445,7 @@ impl Service {
         sql: Arc<Sql>,
         wire: Wire,
         system: &System,
-        covered: HashSet<Oid>,
-        all_operations: bool,
+        published: PublishedAtStart,
     ) -> Result<(), SessionError> {
         let config = Arc::clone(&self.config);
         let Start { progress, tables, recorded } = start;
@@ -464,8 +467,7 @@ impl Service {
             not_loaded: config.tables.iter().filter(|table| !table.load).map(|table| format!("{}.{}", table.schema, table.name)).collect(),
             instance: self.instance.clone(),
             batch_number: self.batch_number,
-            covered,
-            all_operations,
+            published,
             complete_index: true,
         };
         self.board.update(|status| {

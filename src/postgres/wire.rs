@@ -4,6 +4,7 @@
 //! Bytes of the server cannot panic here; a message is not allocated for before its length was looked at.
 
 use std::io;
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
@@ -49,6 +50,16 @@ pub struct Wire {
     message_bytes_max: u64,
     /// Process id of the backend that serves this connection.
     backend_pid: i32,
+}
+
+/// The server is told, as far as that is possible without waiting: else it would complain in its log of a client that
+/// vanished.
+impl Drop for Wire {
+    fn drop(&mut self) {
+        const TERMINATE: &[u8] = b"X\0\0\0\x04";
+        let mut context = Context::from_waker(Waker::noop());
+        let _said = std::pin::Pin::new(&mut self.socket).poll_write(&mut context, TERMINATE).is_ready();
+    }
 }
 
 impl Wire {

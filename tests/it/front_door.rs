@@ -1,7 +1,7 @@
 //! What a person sees first: the configuration that comes with the program, and its checks.
 
 use super::lab::postgres::Postgres;
-use super::lab::walgate::Walgate;
+use super::lab::walgate::{SLOT, Walgate};
 
 #[test]
 fn check_finds_nothing_wrong_with_a_source_that_is_set_up_and_names_a_missing_publication() {
@@ -61,17 +61,31 @@ fn check_names_each_missing_right_with_the_statement_that_mends_it_and_changes_n
 }
 
 #[test]
-fn a_rebuild_beside_a_service_ends_with_its_counts_and_without_a_service_is_refused() {
+fn a_rebuild_ends_with_its_counts_beside_a_service_and_without_one() {
     let postgres = Postgres::start();
     postgres.sql("CREATE TABLE item (id int PRIMARY KEY); INSERT INTO item SELECT generate_series(1, 100)");
-    let mut walgate = Walgate::of(&postgres).start();
+    let mut walgate = Walgate::of(&postgres).set("rebuild.automatic", false).start();
     walgate.wait_for_state("streaming");
-    let output = walgate.run(&["rebuild"]);
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(output.status.success(), "{said}");
+    let said = rebuild(&walgate, &["rebuild"]);
     assert!(said.contains("ended: rows 100, read 0, updated 0, deleted 0, equal 100, left to stream 0"), "{said}");
     assert!(walgate.stop().success());
-    assert_eq!(walgate.run(&["rebuild"]).status.code(), Some(20));
+    assert_eq!(walgate.run(&["rebuild", "--detach"]).status.code(), Some(20));
+    let said = rebuild(&walgate, &["rebuild", "--table", "public.item", "--resend", "--yes"]);
+    assert!(said.contains("ended: rows 100, read 100, updated 0, deleted 0, equal 0, left to stream 0"), "{said}");
+    // One that is due is what is asked for, and needs no leave.
+    postgres.sql("DELETE FROM item WHERE id <= 10");
+    postgres.lose_slot(SLOT);
+    let said = rebuild(&walgate, &["rebuild"]);
+    assert!(said.contains("ended: rows 90, read 0, updated 0, deleted 10, equal 90, left to stream 0"), "{said}");
+    walgate.events().assert_equals_table(&postgres, "public.item");
     let status = walgate.run(&["status"]);
     assert!(String::from_utf8_lossy(&status.stdout).contains("state          stopped"));
+}
+
+#[track_caller]
+fn rebuild(walgate: &Walgate, arguments: &[&str]) -> String {
+    let output = walgate.run(arguments);
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+    said
 }

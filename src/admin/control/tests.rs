@@ -57,7 +57,7 @@ fn the_status_is_told_as_often_as_one_asks() {
 fn a_rebuild_is_answered_by_whoever_begins_it() {
     let folder = tempfile::tempdir().unwrap();
     let mut service = serve_in(folder.path());
-    let mut check = |reply: Result<u64, String>, expect: Json| {
+    let mut check = |reply: Verdict, expect: Json| {
         let state = service.folder.clone();
         let asking = std::thread::spawn(move || ask(&state, &Request::Rebuild { tables: vec!["public.t".to_owned()], resend: true }));
         let command = service.commands.blocking_recv().unwrap();
@@ -65,8 +65,9 @@ fn a_rebuild_is_answered_by_whoever_begins_it() {
         command.reply.send(reply).unwrap();
         assert_eq!(asking.join().unwrap().unwrap(), expect);
     };
-    check(Ok(7), json!({ "accepted": true, "id": 7 }));
-    check(Err("one is under way".to_owned()), json!({ "error": "one is under way" }));
+    check(Verdict::Accepted { id: 7 }, json!({ "accepted": { "id": 7 } }));
+    check(Verdict::Refused { why: "no such table".to_owned() }, json!({ "refused": { "why": "no such table" } }));
+    check(Verdict::After { id: 6, reason: "operator".to_owned() }, json!({ "after": { "id": 6, "reason": "operator" } }));
 }
 
 #[test]
