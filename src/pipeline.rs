@@ -18,4 +18,5 @@ pub mod reader;
 pub mod emitter;
 pub mod reading;
 pub mod deliver;
+pub mod watch;
 pub mod session;

@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crossbeam_channel::{Receiver, Sender};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -25,6 +25,7 @@ use crate::pipeline::error::SessionError;
 use crate::pipeline::index::Index;
 use crate::pipeline::input::Input;
 use crate::pipeline::reader;
+use crate::pipeline::watch::{WATCH_INTERVAL, WalWatch};
 use crate::postgres::publication::Publication;
 use crate::postgres::slot::SlotSeen;
 use crate::postgres::sql::Sql;
@@ -46,8 +47,6 @@ const BATCHES_WAITING: usize = 1;
 const IN_USE_PAUSE: Duration = Duration::from_millis(500);
 /// How long they are waited for in one session.
 const IN_USE_PATIENCE: Duration = Duration::from_mins(2);
-/// While the log kept for the slot is watched.
-const WATCH_INTERVAL: Duration = Duration::from_secs(2);
 
 /// What outlives sessions.
 pub struct Service {
@@ -551,6 +550,7 @@ impl Service {
         mut answering: tokio::task::JoinHandle<Result<(), crate::postgres::SourceError>>,
     ) -> (Result<(), SessionError>, Option<Box<dyn Sink>>) {
         let mut watch_wal = tokio::time::interval(WATCH_INTERVAL);
+        let mut watch = WalWatch::default();
         let mut stopping = false;
         let mut emitted = None;
         let mut delivered = None;
@@ -605,7 +605,7 @@ impl Service {
                 }
                 _ = watch_wal.tick() => {
                     if let Ok(SlotSeen::Present(slot)) = slot::look(sql, version, &self.config.source.slot).await {
-                        self.watch_slot(&slot);
+                        watch.see(&slot, Instant::now(), &self.board);
                     }
                 }
             }
@@ -639,27 +639,6 @@ impl Service {
         }
         reading.abort();
         (outcome, delivered)
-    }
-
-    /// Log kept and left, and the time until the slot is in danger at the present rate.
-    fn watch_slot(&self, slot: &slot::Slot) {
-        let before = self.board.snapshot();
-        let rate = before
-            .wal_safe_bytes
-            .zip(slot.safe_wal_size)
-            .map(|(before, now)| (before - now).max(0) / WATCH_INTERVAL.as_secs().cast_signed().max(1));
-        let seconds = rate.filter(|rate| *rate > 0).zip(slot.safe_wal_size).map(|(rate, left)| u64::try_from(left / rate).unwrap_or(0));
-        if slot.wal_status == "unreserved" && before.slot.wal_status.as_deref() != Some("unreserved") {
-            tracing::error!(slot = self.config.source.slot, "the slot is about to be lost: raise `max_slot_wal_keep_size`");
-        }
-        self.board.update(|status| {
-            status.wal_kept_bytes = Some(slot.kept_bytes);
-            status.lag_bytes = Some(slot.kept_bytes);
-            status.wal_safe_bytes = slot.safe_wal_size;
-            status.seconds_to_loss = seconds;
-            status.slot.wal_status = Some(slot.wal_status.clone());
-            status.slot.active = Some(slot.active_pid.is_some());
-        });
     }
 }
 

@@ -36,6 +36,8 @@ pub struct Slot {
     pub active_pid: Option<i32>,
     /// Bytes of log that the slot keeps.
     pub kept_bytes: u64,
+    /// Bytes of log written past `confirmed_flush_lsn`.
+    pub lag_bytes: u64,
 }
 
 impl Slot {
@@ -64,8 +66,11 @@ pub async fn look(sql: &Sql, version: u32, name: &str) -> Result<SlotSeen, Sourc
     let statement = format!(
         "SELECT coalesce(plugin, '') AS plugin, coalesce(database, '') AS database, temporary, two_phase, confirmed_flush_lsn, restart_lsn, \
          coalesce(wal_status, 'reserved') AS wal_status, safe_wal_size, active_pid, \
-         coalesce(pg_wal_lsn_diff(CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_lsn() END, restart_lsn), 0)::bigint AS kept, \
-         {later} FROM pg_replication_slots WHERE slot_name = {}",
+         greatest(pg_wal_lsn_diff(reached, restart_lsn), 0)::bigint AS kept, \
+         greatest(pg_wal_lsn_diff(reached, confirmed_flush_lsn), 0)::bigint AS lag, {later} \
+         FROM pg_replication_slots, \
+         (SELECT CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_lsn() END AS reached) AS log \
+         WHERE slot_name = {}",
         quote_literal(name)
     );
     let rows = sql.rows("look at the slot", &statement).await?;
@@ -82,7 +87,8 @@ pub async fn look(sql: &Sql, version: u32, name: &str) -> Result<SlotSeen, Sourc
         safe_wal_size: row.parsed_optional("safe_wal_size")?,
         invalidation_reason: row.optional("invalidation_reason")?.map(str::to_owned),
         active_pid: row.parsed_optional("active_pid")?,
-        kept_bytes: row.parsed::<i64>("kept")?.try_into().unwrap_or(0),
+        kept_bytes: row.parsed("kept")?,
+        lag_bytes: row.parsed("lag")?,
     }))
 }
 

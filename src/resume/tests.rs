@@ -90,6 +90,7 @@ fn slot() -> Slot {
         invalidation_reason: None,
         active_pid: None,
         kept_bytes: 0,
+        lag_bytes: 0,
     }
 }
 

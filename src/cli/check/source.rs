@@ -122,6 +122,7 @@ mod tests {
             invalidation_reason: None,
             active_pid: None,
             kept_bytes: 10,
+            lag_bytes: 0,
         }
     }
 
