@@ -243,6 +243,7 @@ mod tests {
             topic: topic.to_owned(),
             oid: crate::lsn::Oid::new(1),
             schema: "public".to_owned(),
+            terms: String::new(),
             name: topic.to_owned(),
             epoch: 1,
             rebuild,

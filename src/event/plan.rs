@@ -75,8 +75,9 @@ pub struct ColumnMismatch {
 }
 
 impl TablePlan {
-    /// Where the relation lacks a column of the catalog's key (the catalog may be newer than the stream), the columns
-    /// of the replica identity are the key, in the order of the table; none under `REPLICA IDENTITY FULL`.
+    /// The columns of the key are those that the relation marks, for the catalog may be newer than the stream; the catalog
+    /// gives their order where it has the same ones. Under `REPLICA IDENTITY FULL` and `NOTHING` nothing is marked, so
+    /// that the catalog's key is the key.
     #[must_use]
     pub fn new(relation: Relation, facts: &TableFacts, topic: Arc<Topic>, format: Format) -> Self {
         let key = key_positions(&relation, &facts.key);
@@ -105,6 +106,12 @@ impl TablePlan {
     #[must_use]
     pub fn has_key(&self) -> bool {
         !self.key.is_empty()
+    }
+
+    /// Whether the columns of the key are these, in this order.
+    #[must_use]
+    pub fn has_key_of(&self, names: &[String]) -> bool {
+        self.key_names().eq(names.iter().map(String::as_str))
     }
 
     /// Names of the key's columns, in key order.
@@ -271,12 +278,20 @@ fn is_large(row: &[Value<'_>]) -> bool {
 fn key_positions(relation: &Relation, key: &[String]) -> Vec<usize> {
     let position_of = |name: &String| relation.columns.iter().position(|column| column.name == *name);
     let of_catalog: Option<Vec<usize>> = key.iter().map(position_of).collect();
-    of_catalog.unwrap_or_else(|| match relation.identity {
-        ReplicaIdentity::Full => Vec::new(),
-        ReplicaIdentity::Default | ReplicaIdentity::Index | ReplicaIdentity::Nothing => {
-            relation.columns.iter().enumerate().filter(|(_, column)| column.in_identity).map(|(position, _)| position).collect()
+    match relation.identity {
+        ReplicaIdentity::Full | ReplicaIdentity::Nothing => of_catalog.unwrap_or_default(),
+        ReplicaIdentity::Default | ReplicaIdentity::Index => {
+            let marked = relation.columns.iter().enumerate().filter(|(_, column)| column.in_identity);
+            let marked: Vec<usize> = marked.map(|(position, _)| position).collect();
+            of_catalog.filter(|key| key.len() == marked.len() && marked.iter().all(|position| key.contains(position))).unwrap_or(marked)
         }
-    })
+    }
+}
+
+/// Whether rows of the relation can be told apart, see [`TablePlan::new`].
+#[must_use]
+pub fn is_keyed(relation: &Relation, facts: &TableFacts) -> bool {
+    !key_positions(relation, &facts.key).is_empty()
 }
 
 fn label(name: &str) -> Vec<u8> {

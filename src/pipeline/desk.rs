@@ -12,7 +12,7 @@ use crate::event::plan::TableFacts;
 use crate::lsn::{Oid, Xid};
 use crate::pipeline::input::Input;
 use crate::pipeline::reader::Ask;
-use crate::postgres::catalog;
+use crate::postgres::catalog::{self, CatalogTable};
 use crate::postgres::sql::Sql;
 use crate::postgres::{SourceError, publication};
 use crate::splice::read::{Reader, Request};
@@ -81,7 +81,7 @@ pub async fn run(
             question = questions.recv() => match question {
                 None => return Ok(()),
                 Some(Question::Chunk(number, request)) => Input::Chunk(number, reader.read(&request).await),
-                Some(Question::Table(number, oid)) => Input::Table(number, Box::new(catalog::table(&sql, version, &publication_name, oid).await)),
+                Some(Question::Table(number, oid)) => Input::Table(number, Box::new(look_at_table(&sql, version, &publication_name, oid).await)),
                 Some(Question::Snapshot) => Input::Snapshot(current_snapshot(&sql).await?),
                 Some(Question::Nudge) => {
                     sql.run(
@@ -94,13 +94,20 @@ pub async fn run(
             },
             _ = published.tick() => {
                 let all_operations = publication::look(&sql, &publication_name).await?.is_some_and(|publication| publication.all_operations());
-                let tables = publication::tables(&sql, &publication_name).await?;
+                let tables = publication::tables(&sql, version, &publication_name).await?;
                 Input::Published { tables, all_operations, next_xid: next_xid(&sql).await? }
             }
         };
         if inputs.send(answer).is_err() {
             return Ok(());
         }
+    }
+}
+
+async fn look_at_table(sql: &Sql, version: u32, publication: &str, oid: Oid) -> Result<Option<(CatalogTable, u64)>, SourceError> {
+    match catalog::table(sql, version, publication, oid).await? {
+        Some(table) => Ok(Some((table, next_xid(sql).await?))),
+        None => Ok(None),
     }
 }
 

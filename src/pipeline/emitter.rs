@@ -14,7 +14,7 @@ use crate::batch::Batch;
 use crate::config::{BatchLimits, Format};
 use crate::event::envelope::{Envelope, Image, Moment, Op, ReplicatedFrom};
 use crate::event::identity::{Origin, Position};
-use crate::event::plan::{Columns, TablePlan};
+use crate::event::plan::{Columns, TablePlan, is_keyed};
 use crate::event::topic::{Topic, topic_name};
 use crate::lsn::{Lsn, Oid, Xid};
 use crate::pgoutput::message::{Message, OldTuple, Tuple, Value, decode, unix_time_us};
@@ -354,20 +354,25 @@ impl Emitter {
     }
 
     fn relation(&mut self, relation: Relation) -> Result<(), SessionError> {
-        let facts = self.desk.facts(relation.oid)?;
-        let name = topic_name(&self.setting.prefix, &relation.schema, &relation.name);
-        let topic = Arc::new(Topic { name, keyed: !facts.key.is_empty() });
         self.reading.relation_came(&relation);
-        let plan = TablePlan::new(relation, &facts, topic, self.setting.format);
+        let plan = self.plan(relation)?;
+        self.see_to_its_key(&plan);
         self.tables.insert(self.table(plan)?);
         Ok(())
+    }
+
+    fn plan(&self, relation: Relation) -> Result<TablePlan, SessionError> {
+        let facts = self.desk.facts(relation.oid)?;
+        let name = topic_name(&self.setting.prefix, &relation.schema, &relation.name);
+        let topic = Arc::new(Topic { name, keyed: is_keyed(&relation, &facts) });
+        Ok(TablePlan::new(relation, &facts, topic, self.setting.format))
     }
 
     /// A table with its present place in the index.
     fn table(&self, plan: TablePlan) -> Result<Table, SessionError> {
         let topic = &plan.topic().name;
         let journal = self.journals.get(topic);
-        let number = self.indexes.get(topic).map(|record| record.number);
+        let number = self.indexes.get(topic).filter(|record| plan.has_key_of(&record.key)).map(|record| record.number);
         let indexed = match (journal, number) {
             (Some(journal), Some(number)) if plan.has_key() && !matches!(journal.step, TableStep::Waiting) => Some(Indexed {
                 number,
@@ -391,8 +396,8 @@ impl Emitter {
     /// The journal of a topic's table changed: what its tables do with the index follows.
     pub(super) fn refresh_topic(&mut self, topic: &str) -> Result<(), SessionError> {
         for table in self.tables.take_topic(topic) {
-            let relation = table.plan.relation().clone();
-            self.relation(relation)?;
+            let plan = self.plan(table.plan.relation().clone())?;
+            self.tables.insert(self.table(plan)?);
         }
         Ok(())
     }

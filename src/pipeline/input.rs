@@ -14,8 +14,8 @@ pub enum Input {
     Delivered { number: u64 },
     /// A chunk's reading came to its end.
     Chunk(u64, Result<Answer, SourceError>),
-    /// A table was looked at in order to plan its reading; `None`: it is gone.
-    Table(u64, Box<Result<Option<CatalogTable>, SourceError>>),
+    /// A table was looked at in order to plan its reading, and after it the next transaction id; `None`: it is gone.
+    Table(u64, Box<Result<Option<(CatalogTable, u64)>, SourceError>>),
     /// The published tables and, read after them, the next transaction id: tables not seen before are fenced by it.
     Published { tables: Vec<PublishedTable>, all_operations: bool, next_xid: u64 },
     /// A snapshot taken to see which transactions became visible.

@@ -8,7 +8,7 @@ use crate::admin::control::Verdict;
 use crate::event::digest::key_digest;
 use crate::event::envelope::{Image, Moment, Op};
 use crate::event::identity::Origin;
-use crate::event::plan::TablePlan;
+use crate::event::plan::{TablePlan, is_keyed};
 use crate::event::topic::{Topic, topic_name};
 use crate::fault;
 use crate::lsn::Lsn;
@@ -99,6 +99,13 @@ impl Reading {
     }
 
     pub fn note_partial(&mut self, plan: &TablePlan, key: Option<&[u8]>, row: &[Value<'_>]) {
+        // Values are noted by their place in the row. Where the table was looked at after a change of its shape that the
+        // stream has not come to yet, the places differ: the chunk begins anew until it has.
+        if let Some(current) = self.current.as_mut().filter(|current| current.topic == plan.topic().name)
+            && current.table.as_ref().is_some_and(|table| !same_shape(&table.catalog.relation, plan.relation()))
+        {
+            current.chunk = None;
+        }
         if let (Some(key), Some(notes)) = (key, self.notes_of(plan)) {
             notes.partial(key, row);
         }
@@ -135,6 +142,9 @@ impl Emitter {
     /// # Errors
     /// Anything that ends the session.
     pub(super) fn boundary(&mut self) -> Result<bool, SessionError> {
+        if self.progress.rebuild.as_ref().is_some_and(|rebuild| rebuild.tables.is_empty()) {
+            return Ok(false); // what the journals say is of the slot before, until its tables are listed
+        }
         if self.reading.current.is_none() {
             let Some(journal) = self.journals.values().find(|journal| journal.step != TableStep::Done) else {
                 self.end_rebuild()?;
@@ -542,35 +552,48 @@ impl Emitter {
     }
 
     /// The answer to [`Question::Table`]: the table is planned, or goes on where its journal says.
-    pub(super) fn table_was_looked_at(&mut self, number: u64, catalog: Option<CatalogTable>) -> Result<(), SessionError> {
+    pub(super) fn table_was_looked_at(&mut self, number: u64, catalog: Option<(CatalogTable, u64)>) -> Result<(), SessionError> {
         if number != self.reading.asked {
             return Ok(());
         }
         let Some(topic) = self.reading.current.as_ref().map(|current| current.topic.clone()) else { return Ok(()) };
         let Some(journal) = self.journals.get_mut(&topic) else { return Ok(()) };
-        let Some(catalog) = catalog else {
+        let Some((catalog, next_xid)) = catalog else {
             tracing::warn!(topic, "the table is gone: it is not read");
             journal.step = TableStep::Done;
             self.changed.insert(topic);
             self.reading.current = None;
             return Ok(());
         };
-        let keyed = !catalog.facts.key.is_empty();
+        let keyed = is_keyed(&catalog.relation, &catalog.facts);
         let plan =
             TablePlan::new(catalog.relation.clone(), &catalog.facts, Arc::new(Topic { name: topic.clone(), keyed }), self.setting.format);
+        let key: Vec<String> = plan.key_names().map(str::to_owned).collect();
+        if journal.step != TableStep::Waiting && self.indexes.get(&topic).is_some_and(|record| record.key != key) {
+            self.see_to_its_key(&plan);
+            return Ok(());
+        }
         let fingerprint = format!("{:032x}", catalog.fingerprint);
+        if !journal.fingerprint.is_empty() && journal.fingerprint != fingerprint {
+            // Transactions that began before the change may not be published in the way that the table is now.
+            journal.fence = journal.fence.max(next_xid);
+        }
         if journal.fingerprint != fingerprint || journal.leaves.is_empty() {
             journal.leaves =
                 catalog.leaves.iter().map(|leaf| LeafJournal { oid: leaf.oid, next: Some((0, 0)), blocks: leaf.blocks }).collect();
             journal.fingerprint = fingerprint;
             if journal.step == TableStep::Waiting {
                 let number = topic_number(&self.indexes, &topic);
+                let never_read = self.progress.rebuild.as_ref().is_some_and(|rebuild| !rebuild.reason.starts_with("operator"));
                 let record = self.indexes.entry(topic.clone()).or_insert_with(|| IndexRecord {
                     number,
-                    complete: keyed && journal.mode == Mode::Differences,
-                    key: catalog.facts.key.clone(),
+                    complete: keyed && journal.mode == Mode::Differences && never_read,
+                    key: key.clone(),
                 });
-                record.key.clone_from(&catalog.facts.key);
+                if record.key != key {
+                    record.complete = false;
+                    record.key = key;
+                }
                 journal.sweep = keyed && record.complete && self.all_operations && journal.mode != Mode::Index;
                 if !record.complete || !keyed {
                     // Nothing kept is to be believed: every row is sent, and the index begins anew.
@@ -588,6 +611,20 @@ impl Emitter {
             current.table = Some(Planned { catalog: Arc::new(catalog), plan: Arc::new(plan) });
         }
         self.refresh_topic(&topic)
+    }
+
+    /// Another key makes other topic keys, and another index: all rows are sent under the new one. What subscribers
+    /// hold under the old key is theirs to drop; the end mark says that nothing was swept.
+    pub(super) fn see_to_its_key(&mut self, plan: &TablePlan) {
+        let topic = plan.topic().name.clone();
+        let Some(journal) = self.journals.get(&topic).filter(|journal| journal.step != TableStep::Waiting) else { return };
+        let Some(record) = self.indexes.get_mut(&topic).filter(|record| !plan.has_key_of(&record.key)) else { return };
+        let table =
+            PublishedTable { oid: journal.oid, schema: journal.schema.clone(), name: journal.name.clone(), terms: journal.terms.clone() };
+        record.complete = false;
+        self.index.building.put_index(&topic, record.clone());
+        let id = self.rebuild_id("key_changed", &format!("the key of `{}.{}` is another one", table.schema, table.name));
+        self.start_table(&table, &topic, id, Mode::Resend, 0);
     }
 
     fn table_is_done(&mut self, topic: &str) -> Result<(), SessionError> {
@@ -621,12 +658,18 @@ impl Emitter {
             if !self.is_to_be_read(&table, &topic) {
                 continue;
             }
+            let otherwise = self.has_other_terms(&table, &topic);
             let fence = if self.setting.published.covered.contains(&table.oid) { 0 } else { next_xid };
             match unlisted {
-                Some((id, mode)) => self.start_table(&table, &topic, id, mode, if known { 0 } else { fence }),
+                Some((id, mode)) => self.start_table(&table, &topic, id, mode, if known && !otherwise { 0 } else { fence }),
                 None if !known => {
                     let id = self.rebuild_id("table_added", &format!("`{}.{}` is new in the publication", table.schema, table.name));
                     self.start_table(&table, &topic, id, Mode::Differences, fence);
+                }
+                None if otherwise => {
+                    let seen = format!("`{}.{}` is published again, or otherwise than before", table.schema, table.name);
+                    let id = self.rebuild_id("publication_changed", &seen);
+                    self.start_table(&table, &topic, id, Mode::Differences, next_xid);
                 }
                 None => {}
             }
@@ -653,6 +696,11 @@ impl Emitter {
     /// Whether the table was read before, or is being read.
     fn is_known(&self, table: &PublishedTable, topic: &str) -> bool {
         self.journals.get(topic).is_some_and(|journal| journal.oid == table.oid)
+    }
+
+    /// What was published otherwise before, or was not for a while, is not what the stream has carried.
+    fn has_other_terms(&self, table: &PublishedTable, topic: &str) -> bool {
+        self.journals.get(topic).is_some_and(|journal| journal.oid == table.oid && journal.terms != table.terms)
     }
 
     fn is_to_be_read(&self, table: &PublishedTable, topic: &str) -> bool {
@@ -689,6 +737,7 @@ impl Emitter {
             oid: table.oid,
             schema: table.schema.clone(),
             name: table.name.clone(),
+            terms: table.terms.clone(),
             epoch: self.progress.table_epoch,
             rebuild,
             mode,

@@ -126,7 +126,7 @@ impl Service {
         };
         tracing::info!(?decision, "decided how to go on");
         let mut published = PublishedAtStart {
-            tables: publication::tables(&sql, &config.source.publication).await?,
+            tables: publication::tables(&sql, system.version, &config.source.publication).await?,
             all_operations: publication.as_ref().is_some_and(Publication::all_operations),
             covered: HashSet::new(),
         };

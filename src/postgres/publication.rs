@@ -31,6 +31,9 @@ pub struct PublishedTable {
     pub oid: Oid,
     pub schema: String,
     pub name: String,
+    /// How it is published: by which entries of the catalogs, which operations, rows and columns. While this stays the same
+    /// the stream carries every change that it carried before.
+    pub terms: String,
 }
 
 /// Looks at the publication.
@@ -58,11 +61,26 @@ pub async fn look(sql: &Sql, name: &str) -> Result<Option<Publication>, SourceEr
 ///
 /// # Errors
 /// The server's.
-pub async fn tables(sql: &Sql, name: &str) -> Result<Vec<PublishedTable>, SourceError> {
+pub async fn tables(sql: &Sql, version: u32, name: &str) -> Result<Vec<PublishedTable>, SourceError> {
+    // A table dropped from the publication and added again has another row in pg_publication_rel, as has its schema.
+    let (columns, rows, schemas) = match version {
+        150_000.. => (
+            "r.prattrs::text",
+            "t.rowfilter",
+            "SELECT concat('schema ', s.oid) FROM pg_publication_namespace s WHERE s.pnpubid = p.oid AND s.pnnspid IN (SELECT relnamespace FROM family)",
+        ),
+        _ => ("NULL", "NULL", "SELECT NULL WHERE false"),
+    };
     let statement = format!(
-        "SELECT c.oid, p.schemaname, p.tablename FROM pg_publication_tables p \
-         JOIN pg_namespace n ON n.nspname = p.schemaname JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = p.tablename \
-         WHERE p.pubname = {} ORDER BY p.schemaname, p.tablename",
+        "SELECT c.oid, t.schemaname, t.tablename, concat_ws('|', \
+           concat_ws(' ', p.pubinsert, p.pubupdate, p.pubdelete, p.pubtruncate, p.pubviaroot), {rows}, \
+           (WITH family AS (SELECT f.oid, f.relnamespace FROM pg_class f WHERE f.oid = c.oid OR f.oid IN (SELECT relid FROM pg_partition_ancestors(c.oid))) \
+            SELECT string_agg(entry, '|' ORDER BY entry) FROM ( \
+              SELECT concat_ws(' ', 'table', r.oid, {columns}) AS entry FROM pg_publication_rel r \
+              WHERE r.prpubid = p.oid AND r.prrelid IN (SELECT oid FROM family) UNION ALL {schemas}) entries)) AS terms \
+         FROM pg_publication_tables t JOIN pg_publication p ON p.pubname = t.pubname \
+         JOIN pg_namespace n ON n.nspname = t.schemaname JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = t.tablename \
+         WHERE t.pubname = {} ORDER BY t.schemaname, t.tablename",
         quote_literal(name)
     );
     let rows = sql.rows("look at the published tables", &statement).await?;
@@ -72,6 +90,7 @@ pub async fn tables(sql: &Sql, name: &str) -> Result<Vec<PublishedTable>, Source
                 oid: Oid::new(row.parsed("oid")?),
                 schema: row.text("schemaname")?.to_owned(),
                 name: row.text("tablename")?.to_owned(),
+                terms: row.text("terms")?.to_owned(),
             })
         })
         .collect()

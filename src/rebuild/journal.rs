@@ -68,6 +68,8 @@ pub struct TableJournal {
     pub oid: Oid,
     pub schema: String,
     pub name: String,
+    /// See [`crate::postgres::publication::PublishedTable::terms`].
+    pub terms: String,
     /// The epoch that its current or last reading gives to the rows it sees.
     pub epoch: u64,
     /// Rebuild that this reading belongs to; 0: none (index completion, table added).

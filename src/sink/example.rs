@@ -35,7 +35,7 @@ pub(crate) fn progress(number: u64) -> Progress {
 /// A table's record, told from an earlier one by its epoch.
 pub(crate) fn table(topic: &str, epoch: u64) -> TableJournal {
     serde_json::from_value(json!({
-        "topic": topic, "oid": 16_385, "schema": "public", "name": topic, "epoch": epoch, "rebuild": 0,
+        "topic": topic, "oid": 16_385, "schema": "public", "name": topic, "terms": "", "epoch": epoch, "rebuild": 0,
         "mode": "differences", "sweep": true, "step": "chunks", "fingerprint": "00", "leaves": [{"oid": 16_385, "next": [4, 1], "blocks": 9}],
         "fence": 0, "skip_snapshot": null, "skip_until": "0/0",
         "counts": {"rows": 1, "read": 1, "updated": 0, "deleted": 0, "equal": 0, "left_to_stream": 0}, "planned_again": 0,

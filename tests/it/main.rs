@@ -10,6 +10,8 @@ mod lab_itself;
 #[cfg(test)]
 mod delivery;
 #[cfg(test)]
+mod publication;
+#[cfg(test)]
 mod rebuild;
 #[cfg(test)]
 mod front_door;

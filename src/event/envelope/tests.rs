@@ -42,7 +42,7 @@ fn plan(key: &[&str]) -> TablePlan {
         schema: "public".to_owned(),
         name: "orders".to_owned(),
         identity: ReplicaIdentity::Default,
-        columns: vec![column("id", 20, true), column("note", 25, false), column("total", 1700, false)],
+        columns: vec![column("id", 20, key.contains(&"id")), column("note", 25, false), column("total", 1700, false)],
     };
     let facts = TableFacts { key: key.iter().map(|&name| name.to_owned()).collect(), types: HashMap::new() };
     let topic = Topic { name: "shop.public.orders".to_owned(), keyed: !key.is_empty() };
