@@ -194,10 +194,10 @@ impl Taking<'_> {
             grace: self.duration("sink.grace", Duration::from_secs(30))?,
         };
         let batch = BatchLimits {
-            bytes: self.size("batch.bytes", 16 * MIB, 1, 1 << 30)?,
+            bytes: self.size("batch.bytes", 8 * MIB, 1, 1 << 30)?,
             events: self.size("batch.events", 100_000, 1, 10_000_000)?,
             delay: self.duration("batch.delay", Duration::from_millis(20))?,
-            transaction_bytes_max: self.size("batch.transaction_bytes_max", 64 * MIB, 1024, 1 << 32)?,
+            transaction_bytes_max: self.size("batch.transaction_bytes_max", 16 * MIB, 1024, 1 << 32)?,
         };
         let store = Store {
             directory: self.path("store.directory", "state", folder)?,
@@ -211,7 +211,7 @@ impl Taking<'_> {
         let rebuild = Rebuild {
             automatic: self.boolean("rebuild.automatic", true)?,
             max_per_hour: u32::try_from(self.size("rebuild.max_per_hour", 3, 0, 1_000)?).unwrap_or(u32::MAX),
-            chunk_bytes: self.size("rebuild.chunk_bytes", 16 * MIB, 8192, 1 << 30)?,
+            chunk_bytes: self.size("rebuild.chunk_bytes", 8 * MIB, 8192, 1 << 30)?,
             on_conflict: self.checked("rebuild.on_conflict", Some("rebuild"), |text| match text {
                 "rebuild" => Ok(OnConflict::Rebuild),
                 "stop" => Ok(OnConflict::Stop),

@@ -43,7 +43,7 @@ const IDLE_INTERVAL: Duration = Duration::from_secs(10);
 /// Transactions not proved visible before a snapshot is asked for.
 const UNPROVED_MAX: usize = 1_000;
 /// Changes of the index that a batch may hold, in bytes.
-const CHANGES_BYTES_MAX: usize = 64 * 1024 * 1024;
+const CHANGES_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// How often things are looked at that no message announces.
 const TICK: Duration = Duration::from_millis(50);
 
@@ -603,7 +603,7 @@ impl Emitter {
     /// A transaction larger than a batch may be goes on in the next one, marked by its ordinal and prefix digest.
     fn split_if_large(&mut self) -> Result<(), SessionError> {
         let bytes = (self.batch.bytes() - self.transaction_start.min(self.batch.bytes())) as u64;
-        let large = bytes >= self.setting.limits.transaction_bytes_max || self.index.building.bytes() >= 2 * CHANGES_BYTES_MAX;
+        let large = bytes >= self.setting.limits.transaction_bytes_max || self.index.building.bytes() >= CHANGES_BYTES_MAX;
         let Some(transaction) = self.transaction.as_ref().filter(|transaction| large && transaction.delivers()) else { return Ok(()) };
         self.progress.split = Some(transaction.split());
         self.close()

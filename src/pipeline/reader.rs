@@ -18,7 +18,7 @@ use crate::postgres::wire::Wire;
 use crate::progress::Durable;
 
 /// Chunks on their way to the emitter: more than this waits in the socket.
-pub const QUEUE_BYTES: usize = 16 * 1024 * 1024;
+pub const QUEUE_BYTES: usize = 8 * 1024 * 1024;
 
 /// A chunk this large means that the stream is hot.
 const HOT_BYTES: usize = 32 * 1024;
