@@ -56,7 +56,7 @@ impl FromStr for TablePattern {
             (_, _, Some(_)) => Err(NameError::TooManyParts),
             (Some(Part::Name(schema)), Some(Part::Name(table)), None) => Ok(Self { schema, table: Some(table) }),
             (Some(Part::Name(schema)), Some(Part::Any), None) => Ok(Self { schema, table: None }),
-            (Some(Part::Name(_)), None, None) => Err(NameError::NoSchema(text.trim().to_owned())),
+            (Some(Part::Name(_)), None, None) => Err(NameError::NoSchema(text.trim_ascii().to_owned())),
             (None, ..) => Err(NameError::Empty),
         }
     }
@@ -100,7 +100,7 @@ impl TablePattern {
 /// Splits at the dots outside quotes. PostgreSQL manual, 4.1.1 "Identifiers and Key Words".
 fn parts(text: &str) -> Result<Vec<Part>, NameError> {
     let mut parts = Vec::new();
-    let mut rest = text.trim();
+    let mut rest = text.trim_ascii();
     loop {
         let (part, after) = match rest.strip_prefix('"') {
             Some(quoted) => quoted_name(quoted)?,
@@ -183,6 +183,7 @@ mod tests {
         };
         check("public.orders", Ok(("public", Some("orders"))));
         check(" Public.Orders ", Ok(("public", Some("orders"))));
+        check(" public.\u{a0} ", Ok(("public", Some("\u{a0}"))));
         check("public.*", Ok(("public", None)));
         check(r#""Weird".t"#, Ok(("Weird", Some("t"))));
         check(r#"s."a.""b""""#, Ok(("s", Some(r#"a."b""#))));
