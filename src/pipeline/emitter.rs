@@ -174,6 +174,7 @@ impl Emitter {
     /// Anything that ends the session.
     pub fn run(mut self, chunks: &Receiver<Chunk>, inputs: &Receiver<Input>) -> Result<Ended, SessionError> {
         self.show(&self.progress);
+        self.recall_incomplete()?;
         let never = crossbeam_channel::never();
         let mut busy = false;
         loop {
@@ -357,8 +358,19 @@ impl Emitter {
         self.reading.relation_came(&relation);
         let plan = self.plan(relation)?;
         self.see_to_its_key(&plan);
+        self.see_to_its_name(&plan);
         self.tables.insert(self.table(plan)?);
         Ok(())
+    }
+
+    /// A table that was renamed goes on in another topic. Should it take its old name again, the old topic has missed changes.
+    fn see_to_its_name(&mut self, plan: &TablePlan) {
+        let (oid, topic) = (plan.relation().oid, &plan.topic().name);
+        let left = |journal: &&mut TableJournal| journal.oid == oid && journal.topic != *topic && !journal.terms.is_empty();
+        for journal in self.journals.values_mut().filter(left) {
+            journal.terms.clear();
+            self.changed.insert(journal.topic.clone());
+        }
     }
 
     fn plan(&self, relation: Relation) -> Result<TablePlan, SessionError> {
@@ -590,6 +602,7 @@ impl Emitter {
         self.index.building.put_row(number, key, entry);
         if !complete {
             self.index.building.put_reread(number, key);
+            self.reading.row_is_incomplete(&table.plan.topic().name);
         }
         Ok(())
     }

@@ -1,6 +1,9 @@
 //! The tables being read beside the stream: which one is next, which of its chunks is open, and what happens at a
 //! boundary. One chunk at a time; everything durable about it is in the journal, in the batch that makes it true.
 
+mod rereads;
+
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -18,7 +21,7 @@ use crate::pipeline::desk::Question;
 use crate::pipeline::emitter::{Emitter, now_ns, topic_number};
 use crate::pipeline::error::SessionError;
 use crate::pipeline::table::same_shape;
-use crate::postgres::catalog::{CatalogTable, Leaf};
+use crate::postgres::catalog::CatalogTable;
 use crate::postgres::publication::PublishedTable;
 use crate::progress::{Placed, Progress};
 use crate::rebuild::journal::{Counts, LeafJournal, Mode, RebuildJournal, RebuildStep, TableJournal, TableStep};
@@ -51,6 +54,8 @@ pub struct Reading {
     current: Option<Current>,
     /// Number of the question that an answer is expected to: answers to others come too late.
     asked: u64,
+    /// Topics of done tables that have rows known only in part, perhaps.
+    incomplete: BTreeSet<String>,
 }
 
 struct Current {
@@ -146,11 +151,14 @@ impl Emitter {
             return Ok(false); // what the journals say is of the slot before, until its tables are listed
         }
         if self.reading.current.is_none() {
-            let Some(journal) = self.journals.values().find(|journal| journal.step != TableStep::Done) else {
+            let under_way = self.journals.values().find(|journal| is_under_way(journal));
+            let next = if let Some(journal) = under_way {
+                Some((journal.topic.clone(), journal.oid))
+            } else {
                 self.end_rebuild()?;
-                return Ok(false);
+                self.next_incomplete()?
             };
-            let (topic, oid) = (journal.topic.clone(), journal.oid);
+            let Some((topic, oid)) = next else { return Ok(false) };
             self.reading.current = Some(Current { topic, table: None, chunk: None, swept: None });
             self.reading.asked += 1;
             self.desk.question(Question::Table(self.reading.asked, oid));
@@ -189,10 +197,16 @@ impl Emitter {
             return Ok(true);
         }
         match journal.step {
-            TableStep::Waiting | TableStep::Done => {
+            TableStep::Waiting => {
                 self.reading.current = None;
                 Ok(true)
             }
+            // Its rows known only in part come after the tables that are to be read whole.
+            TableStep::Done if self.journals.values().any(is_under_way) => {
+                self.reading.current = None;
+                Ok(true)
+            }
+            TableStep::Done => self.open_rereads(&topic),
             TableStep::Chunks => self.open_next_chunk(&topic),
             TableStep::Rereads => self.open_rereads(&topic),
             TableStep::Sweep => self.sweep(&topic),
@@ -267,39 +281,6 @@ impl Emitter {
         let before = (end < blocks).then_some((end, 0));
         let bytes_max = self.setting.chunk_bytes.saturating_mul(2);
         self.open_chunk(topic, Range::Heap { leaf, from, before }, bytes_max)
-    }
-
-    fn open_rereads(&mut self, topic: &str) -> Result<bool, SessionError> {
-        let number = topic_number(&self.indexes, topic);
-        let keys = self.index.rereads(number, KEYS_AT_ONCE)?;
-        let mut wanted = Vec::new();
-        for key in keys {
-            match self.index.row(number, &key)? {
-                Some(entry) if !entry.complete => wanted.push(key),
-                _ => self.index.building.delete_reread(number, &key),
-            }
-        }
-        if !wanted.is_empty() {
-            let leaves: Vec<Leaf> = self
-                .reading
-                .current
-                .as_ref()
-                .and_then(|current| current.table.as_ref())
-                .map(|table| table.catalog.leaves.clone())
-                .unwrap_or_default();
-            return self.open_chunk(topic, Range::Keys { leaves, keys: wanted }, usize::MAX);
-        }
-        if !self.index.rereads(number, 1)?.is_empty() {
-            return Ok(true);
-        }
-        let Some(journal) = self.journals.get_mut(topic) else { return Ok(false) };
-        journal.step = if journal.sweep { TableStep::Sweep } else { TableStep::Done };
-        self.changed.insert(topic.to_owned());
-        if journal.step == TableStep::Done {
-            self.table_is_done(topic)?;
-        }
-        fault::point("rebuild.rereads_done");
-        Ok(true)
     }
 
     /// Rows of an old epoch were touched by no event and read by no chunk: they are gone.
@@ -395,7 +376,8 @@ impl Emitter {
         let Some(chunk) = open.read else { return Ok(()) };
         let plan = Arc::clone(&planned.plan);
         fault::point("rebuild.place");
-        let Some(mut journal) = self.journals.remove(&topic) else { return Ok(()) };
+        let Some(held) = self.journals.remove(&topic) else { return Ok(()) };
+        let mut journal = held.clone();
         let result = if plan.has_key() {
             self.place_keyed(&plan, &mut journal, &chunk, &open.notes, &open.request.range)
         } else {
@@ -408,8 +390,13 @@ impl Emitter {
                 of.next = next;
             }
         }
-        self.journals.insert(topic.clone(), journal);
-        self.changed.insert(topic.clone());
+        if is_under_way(&held) {
+            self.journals.insert(topic.clone(), journal);
+            self.changed.insert(topic.clone());
+        } else {
+            // Rows of a done table are read again: its journal tells of the reading that was.
+            self.journals.insert(topic.clone(), held);
+        }
         result?;
         if !plan.has_key() {
             self.refresh_topic(&topic)?;
@@ -429,6 +416,10 @@ impl Emitter {
     ) -> Result<(), SessionError> {
         let number = topic_number(&self.indexes, &journal.topic);
         let epoch = journal.epoch;
+        let mode = if is_under_way(journal) { journal.mode } else { Mode::Differences };
+        // A row known only in part may have been placed with the same content in this epoch, before its key left and
+        // came back: its event is another one.
+        let again = self.progress.table_epoch + 1;
         let mut seen = std::collections::HashSet::new();
         let mut key = Vec::new();
         for mut row in chunk.rows.iter() {
@@ -456,7 +447,7 @@ impl Emitter {
             }
             let digest = plan.digest(&row).completed(&[]);
             let entry = self.index.row(number, &key)?;
-            match placement(journal.mode, epoch, entry.as_ref(), &digest) {
+            match placement(mode, epoch, entry.as_ref(), &digest) {
                 Placement::Leave => continue,
                 Placement::Equal => {
                     journal.counts.equal += 1;
@@ -467,7 +458,11 @@ impl Emitter {
                 placement @ (Placement::Read | Placement::Update) => {
                     let op = if placement == Placement::Read { Op::Read } else { Op::Update };
                     *(if op == Op::Read { &mut journal.counts.read } else { &mut journal.counts.updated }) += 1;
-                    let origin = self.placed(plan, epoch, &key, digest.total, 0);
+                    let is_again = entry.as_ref().is_some_and(|entry| entry.epoch == epoch && !entry.complete);
+                    if is_again {
+                        self.progress.table_epoch = again;
+                    }
+                    let origin = self.placed(plan, if is_again { again } else { epoch }, &key, digest.total, 0);
                     let moment = self.placed_moment();
                     self.setting.envelope.row(&mut self.batch, plan, origin, &moment, op, None, Some(Image::Full(&row)))?;
                 }
@@ -481,7 +476,8 @@ impl Emitter {
             for key in keys.iter().filter(|key| !seen.contains(*key)) {
                 // Neither read nor touched: it left before noting began, and its end was emitted or never will be.
                 if notes.of(key).is_none() && self.index.row(number, key)?.is_some() {
-                    self.place_delete(plan, &journal.topic, epoch, key)?;
+                    self.progress.table_epoch = again;
+                    self.place_delete(plan, &journal.topic, again, key)?;
                     journal.counts.deleted += 1;
                 }
             }
@@ -537,7 +533,7 @@ impl Emitter {
 
     fn plan_again(&mut self) -> Result<(), SessionError> {
         let Some(current) = self.reading.current.take() else { return Ok(()) };
-        let Some(journal) = self.journals.get_mut(&current.topic) else { return Ok(()) };
+        let Some(journal) = self.journals.get_mut(&current.topic).filter(|journal| is_under_way(journal)) else { return Ok(()) };
         journal.planned_again += 1;
         journal.leaves.clear();
         if journal.step != TableStep::Waiting {
@@ -558,9 +554,12 @@ impl Emitter {
         }
         let Some(topic) = self.reading.current.as_ref().map(|current| current.topic.clone()) else { return Ok(()) };
         let Some(journal) = self.journals.get_mut(&topic) else { return Ok(()) };
-        let Some((catalog, next_xid)) = catalog else {
-            tracing::warn!(topic, "the table is gone: it is not read");
+        let is_the_topics = |table: &CatalogTable| topic_name(&self.setting.prefix, &table.relation.schema, &table.relation.name) == topic;
+        let Some((catalog, next_xid)) = catalog.filter(|(catalog, _)| is_the_topics(catalog)) else {
+            tracing::warn!(topic, "the table is gone, renamed or not published any more: it is not read");
+            self.reading.incomplete.remove(&topic);
             journal.step = TableStep::Done;
+            journal.terms.clear(); // should it come back, it is read
             self.changed.insert(topic);
             self.reading.current = None;
             return Ok(());
@@ -578,7 +577,9 @@ impl Emitter {
             // Transactions that began before the change may not be published in the way that the table is now.
             journal.fence = journal.fence.max(next_xid);
         }
-        if journal.fingerprint != fingerprint || journal.leaves.is_empty() {
+        if !is_under_way(journal) {
+            journal.fingerprint = fingerprint; // only rows are read again
+        } else if journal.fingerprint != fingerprint || journal.leaves.is_empty() {
             journal.leaves =
                 catalog.leaves.iter().map(|leaf| LeafJournal { oid: leaf.oid, next: Some((0, 0)), blocks: leaf.blocks }).collect();
             journal.fingerprint = fingerprint;
@@ -825,6 +826,11 @@ impl Emitter {
         let tables = rebuild.tables.iter().filter_map(|topic| self.journals.get(topic));
         mark::write(&mut self.batch, self.setting.envelope.stream(), &self.setting.prefix, rebuild, kind, (self.emitted, count), tables);
     }
+}
+
+/// Whether the table is being read or waits for it.
+fn is_under_way(journal: &TableJournal) -> bool {
+    journal.step != TableStep::Done
 }
 
 /// What a rebuild for this reason sends.

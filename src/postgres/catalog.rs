@@ -84,7 +84,7 @@ pub async fn facts(sql: &Sql, oid: Oid) -> Result<TableFacts, SourceError> {
     Ok(TableFacts { key, types: by_oid })
 }
 
-/// A published table with everything that reading it needs; `None` where it is gone.
+/// A published table with everything that reading it needs; `None` where it is gone, or not published any more.
 ///
 /// # Errors
 /// The server's.
@@ -93,14 +93,10 @@ pub async fn table(sql: &Sql, version: u32, publication: &str, oid: Oid) -> Resu
         .rows(
             "look at a table",
             &format!(
-                "SELECT n.nspname, c.relname, c.relreplident, {} FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = {oid}",
-                match version {
-                    150_000.. => format!(
-                        "(SELECT rowfilter FROM pg_publication_tables p WHERE p.pubname = {} AND p.schemaname = n.nspname AND p.tablename = c.relname) AS rowfilter",
-                        quote_literal(publication)
-                    ),
-                    _ => "NULL AS rowfilter".to_owned(),
-                }
+                "SELECT n.nspname, c.relname, c.relreplident, {} AS rowfilter FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace \
+                 JOIN pg_publication_tables p ON p.schemaname = n.nspname AND p.tablename = c.relname AND p.pubname = {} WHERE c.oid = {oid}",
+                if version >= 150_000 { "p.rowfilter" } else { "NULL" },
+                quote_literal(publication)
             ),
         )
         .await?;

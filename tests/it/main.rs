@@ -14,4 +14,6 @@ mod publication;
 #[cfg(test)]
 mod rebuild;
 #[cfg(test)]
+mod shapes;
+#[cfg(test)]
 mod front_door;

@@ -1,7 +1,6 @@
 //! What is published changes: subscribers hold what the publication says, whatever the stream did not carry meanwhile.
 
 use super::lab::events::Events;
-use super::lab::json::Json;
 use super::lab::postgres::Postgres;
 use super::lab::walgate::{SLOT, Walgate};
 
@@ -15,13 +14,6 @@ fn streaming(postgres: &Postgres) -> Walgate {
     walgate.wait_for_state("streaming");
     walgate.wait_until_caught_up(postgres);
     walgate
-}
-
-fn wait_for_rebuild(walgate: &mut Walgate, id: u64) {
-    walgate.wait_for(&format!("rebuild {id} has ended"), |status| {
-        let ended = status.get("last_rebuild").and_then(|rebuild| rebuild.get("id"));
-        ended.and_then(Json::as_u64) == Some(id) && status.get("rebuild").is_none()
-    });
 }
 
 fn differences(walgate: &Walgate, before: &Events, postgres: &Postgres) -> usize {
@@ -42,7 +34,7 @@ fn a_table_that_was_not_published_for_a_while_is_brought_back_by_its_differences
     postgres.sql(&format!("ALTER PUBLICATION {SLOT} DROP TABLE item"));
     postgres.sql(CHANGES);
     postgres.sql(&format!("ALTER PUBLICATION {SLOT} ADD TABLE item"));
-    wait_for_rebuild(&mut walgate, 2);
+    walgate.wait_for_rebuild(2);
     assert_eq!(differences(&walgate, &before, &postgres), 10 + 2 * 5 + 1);
     // And while nobody looks.
     assert!(walgate.stop().success());
@@ -51,7 +43,7 @@ fn a_table_that_was_not_published_for_a_while_is_brought_back_by_its_differences
     postgres.sql("DELETE FROM item WHERE id = 50");
     postgres.sql(&format!("ALTER PUBLICATION {SLOT} ADD TABLE item"));
     walgate.start_again();
-    wait_for_rebuild(&mut walgate, 3);
+    walgate.wait_for_rebuild(3);
     assert_eq!(differences(&walgate, &before, &postgres), 2);
 }
 
@@ -60,7 +52,7 @@ fn rows_that_a_new_row_filter_leaves_out_are_deleted_for_subscribers() {
     let postgres = Postgres::start();
     let mut walgate = streaming(&postgres);
     postgres.sql(&format!("ALTER PUBLICATION {SLOT} SET TABLE other, item WHERE (id <= 30)"));
-    wait_for_rebuild(&mut walgate, 2);
+    walgate.wait_for_rebuild(2);
     assert_eq!(walgate.events().fold("public.item").len(), 30);
 }
 
@@ -71,7 +63,7 @@ fn another_primary_key_sends_every_row_under_it() {
     let before = walgate.events();
     postgres.sql("ALTER TABLE item DROP CONSTRAINT item_pkey, ADD PRIMARY KEY (code)");
     postgres.sql("UPDATE item SET name = 'new key' WHERE code = 1001");
-    wait_for_rebuild(&mut walgate, 2);
+    walgate.wait_for_rebuild(2);
     postgres.sql("DELETE FROM item WHERE code = 1002; UPDATE item SET code = 5 WHERE code = 1003");
     walgate.wait_until_caught_up(&postgres);
     let after = walgate.events().since(&before);

@@ -166,6 +166,15 @@ impl Walgate {
         self.wait_for(&format!("its state is `{state}`"), |status| status.get("state").and_then(Json::as_text) == Some(state));
     }
 
+    /// Waits for the end of the rebuild of this number; the first load is number 1.
+    #[track_caller]
+    pub(crate) fn wait_for_rebuild(&mut self, id: u64) {
+        self.wait_for(&format!("rebuild {id} has ended"), |status| {
+            let ended = status.get("last_rebuild").and_then(|rebuild| rebuild.get("id"));
+            ended.and_then(Json::as_u64) == Some(id) && status.get("rebuild").is_none()
+        });
+    }
+
     /// Waits until everything that was written before the call is delivered and acknowledged.
     #[track_caller]
     pub(crate) fn wait_until_caught_up(&mut self, postgres: &Postgres) {

@@ -1,0 +1,79 @@
+//! Rows that subscribers know only in part, such as those whose key changed while a large value did not, are read
+//! again by their keys: before a table's reading ends, and soon after in a table that is done.
+
+use crate::fault;
+use crate::lsn::Oid;
+use crate::pipeline::emitter::{Emitter, topic_number};
+use crate::pipeline::error::SessionError;
+use crate::pipeline::reading::{KEYS_AT_ONCE, Reading, is_under_way};
+use crate::rebuild::journal::TableStep;
+use crate::splice::chunk::Range;
+
+impl Reading {
+    /// A row of this topic is known only in part.
+    pub fn row_is_incomplete(&mut self, topic: &str) {
+        if !self.incomplete.contains(topic) {
+            self.incomplete.insert(topic.to_owned());
+        }
+    }
+}
+
+impl Emitter {
+    /// At start: the tables with rows that were left to be read again.
+    pub(in crate::pipeline) fn recall_incomplete(&mut self) -> Result<(), SessionError> {
+        for (topic, record) in &self.indexes {
+            if !self.index.rereads(record.number, 1)?.is_empty() {
+                self.reading.row_is_incomplete(topic);
+            }
+        }
+        Ok(())
+    }
+
+    /// A done table with rows to be read again.
+    pub(super) fn next_incomplete(&mut self) -> Result<Option<(String, Oid)>, SessionError> {
+        while let Some(topic) = self.reading.incomplete.first() {
+            let number = topic_number(&self.indexes, topic);
+            if let Some(journal) = self.journals.get(topic)
+                && !self.index.rereads(number, 1)?.is_empty()
+            {
+                return Ok(Some((topic.clone(), journal.oid)));
+            }
+            self.reading.incomplete.pop_first();
+        }
+        Ok(None)
+    }
+
+    /// Opens a chunk of such rows, or takes the table to its next step where there are none.
+    pub(super) fn open_rereads(&mut self, topic: &str) -> Result<bool, SessionError> {
+        let number = topic_number(&self.indexes, topic);
+        let keys = self.index.rereads(number, KEYS_AT_ONCE)?;
+        let mut wanted = Vec::new();
+        for key in keys {
+            match self.index.row(number, &key)? {
+                Some(entry) if !entry.complete => wanted.push(key),
+                _ => self.index.building.delete_reread(number, &key),
+            }
+        }
+        if !wanted.is_empty() {
+            let table = self.reading.current.as_ref().and_then(|current| current.table.as_ref());
+            let leaves = table.map(|table| table.catalog.leaves.clone()).unwrap_or_default();
+            return self.open_chunk(topic, Range::Keys { leaves, keys: wanted }, usize::MAX);
+        }
+        if !self.index.rereads(number, 1)?.is_empty() {
+            return Ok(true);
+        }
+        let Some(journal) = self.journals.get_mut(topic) else { return Ok(false) };
+        if !is_under_way(journal) {
+            self.reading.incomplete.remove(topic);
+            self.reading.current = None;
+            return Ok(true);
+        }
+        journal.step = if journal.sweep { TableStep::Sweep } else { TableStep::Done };
+        self.changed.insert(topic.to_owned());
+        if journal.step == TableStep::Done {
+            self.table_is_done(topic)?;
+        }
+        fault::point("rebuild.rereads_done");
+        Ok(true)
+    }
+}

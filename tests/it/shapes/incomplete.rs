@@ -1,0 +1,83 @@
+//! Rows that subscribers know only in part: a key changed and a large value did not.
+
+use std::time::Duration;
+
+use super::super::lab::events::Events;
+use super::super::lab::postgres::Postgres;
+use super::super::lab::wait;
+use super::super::lab::walgate::Walgate;
+use super::{events, loaded, ops};
+
+const ITEMS: &str = "CREATE TABLE item (id int PRIMARY KEY, name text, note text); \
+                     ALTER TABLE item ALTER note SET STORAGE EXTERNAL; \
+                     INSERT INTO item SELECT n, 'item ' || n, repeat(md5(n::text), 100) FROM generate_series(1, 50) n";
+
+/// Waits until each of these rows came whole, however often its key changed before.
+#[track_caller]
+fn wait_until_whole(walgate: &mut Walgate, postgres: &Postgres, ids: impl Iterator<Item = u32>) -> Events {
+    let keys: Vec<String> = ids.map(|id| format!("{{\"id\":{id}}}")).collect();
+    wait::until(Duration::from_mins(1), "the rows are whole", || {
+        let events = walgate.events();
+        let last = |key: &String| events.of("public.item").iter().rfind(|event| event.key.as_deref() == Some(key.as_str()));
+        keys.iter().all(|key| last(key).and_then(|event| event.after()).is_some_and(|row| row.contains_key("note")))
+    });
+    events(walgate, postgres, "public.item")
+}
+
+#[test]
+fn a_row_whose_key_changed_is_soon_whole_under_the_new_key_however_often() {
+    let postgres = Postgres::start();
+    postgres.sql(ITEMS);
+    let mut walgate = loaded(Walgate::of(&postgres), &postgres);
+    let before = walgate.events();
+    for _ in 0..2 {
+        postgres.sql("UPDATE item SET id = id + 100 WHERE id <= 5");
+        wait_until_whole(&mut walgate, &postgres, 101..=105);
+        postgres.sql("UPDATE item SET id = id - 100 WHERE id > 100");
+        wait_until_whole(&mut walgate, &postgres, 1..=5);
+    }
+    let after = walgate.events().since(&before);
+    assert_eq!(ops(after.of("public.item")), ("d-c".repeat(5) + "uuuuu").repeat(4), "nothing else is sent");
+    assert_eq!(after.topic("lab.__rebuild").len(), 0, "it is no rebuild");
+}
+
+#[test]
+fn a_kill_at_any_step_between_leaves_no_row_in_part_and_sends_none_twice() {
+    for step in [
+        "deliver.staged",
+        "deliver.committed",
+        "deliver.applied",
+        "rebuild.place",
+        "deliver.staged*2",
+        "deliver.committed*2",
+        "deliver.applied*2",
+    ] {
+        eprintln!("killed at {step}");
+        let postgres = Postgres::start();
+        postgres.sql(ITEMS);
+        let mut walgate = loaded(Walgate::of(&postgres), &postgres);
+        assert!(walgate.stop().success());
+        let before = walgate.events();
+        walgate.start_again_with_fault(step);
+        postgres.sql("UPDATE item SET id = id + 100 WHERE id <= 5");
+        walgate.wait_exit(Duration::from_mins(1));
+        walgate.start_again();
+        let after = wait_until_whole(&mut walgate, &postgres, 101..=105).since(&before);
+        assert_eq!(ops(after.of("public.item")), "d-c".repeat(5) + "uuuuu");
+    }
+}
+
+#[test]
+fn a_table_altered_meanwhile_is_not_read_as_a_whole() {
+    let postgres = Postgres::start();
+    postgres.sql(ITEMS);
+    let mut walgate = loaded(Walgate::of(&postgres), &postgres);
+    let before = walgate.events();
+    for id in 1..=20 {
+        postgres.sql(&format!("UPDATE item SET id = id + 100 WHERE id = {id}; ALTER TABLE item ADD c{id} int"));
+    }
+    postgres.sql("UPDATE item SET c1 = 1");
+    wait_until_whole(&mut walgate, &postgres, 101..=120);
+    assert_eq!(walgate.events().since(&before).topic("lab.__rebuild").len(), 0);
+    assert!(!walgate.stderr().contains("planned again"), "it is planned as a whole");
+}
