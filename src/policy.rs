@@ -111,7 +111,9 @@ fn sink_action(error: &SinkError) -> Action {
     }
 }
 
-fn store_advice(error: &StoreError) -> &'static str {
+/// The operator's next step after an error of the store, which always stops.
+#[must_use]
+pub fn store_advice(error: &StoreError) -> &'static str {
     match error {
         StoreError::Io { .. } => "look at the disk of the state folder, its free space and its rights, then start again",
         StoreError::Locked { .. } => "stop the other process, or name another folder in `store.directory`",

@@ -14,7 +14,7 @@ use crate::admin::control::{self, Command};
 use crate::config::{Config, SinkKind};
 use crate::exit::Exit;
 use crate::pipeline::session::Service;
-use crate::policy::{Action, Backoff, action, advice_when_spent};
+use crate::policy::{Action, Backoff, action, advice_when_spent, store_advice};
 use crate::progress::InstanceId;
 use crate::sink::Sink;
 use crate::sink::file::FileSink;
@@ -43,7 +43,7 @@ where
     let store = match Store::open(&config.store.directory, &Stamp { stream: config.stream.clone() }) {
         Ok(store) => store,
         Err(error) => {
-            tracing::error!(error = %Chain(&error), "the state folder cannot be used");
+            tracing::error!(error = %Chain(&error), advice = store_advice(&error), "the state folder cannot be used");
             return Ok(Exit::Store);
         }
     };
