@@ -513,6 +513,8 @@ impl Emitter {
             Answer::Changed => self.plan_again(),
             Answer::Retake { why } => {
                 tracing::debug!(topic = current.topic, why, "a chunk is read again");
+                let waiting_for = format!("`{}` to be read: {why}", current.topic);
+                self.board.update(|status| status.waiting_for = Some(waiting_for));
                 if let Some(open) = &mut current.chunk {
                     open.retake_at = Some(Instant::now() + RETAKE);
                 }
@@ -520,6 +522,7 @@ impl Emitter {
             }
             Answer::Read(chunk) => {
                 if let Some(open) = &mut current.chunk {
+                    self.board.update(|status| status.waiting_for = None);
                     // The second and third condition held: they hold for this slot for good.
                     self.progress.slot.passed = true;
                     let snapshot = chunk.snapshot.clone();
