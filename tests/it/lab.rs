@@ -7,7 +7,7 @@ pub(crate) mod json;
 pub(crate) mod ledger;
 pub(crate) mod postgres;
 mod process;
-mod random;
+pub(crate) mod random;
 pub(crate) mod sql;
 mod table;
 mod template;

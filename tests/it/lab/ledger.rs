@@ -23,7 +23,7 @@ use super::random;
 /// Lines that all writers change.
 const SHARED_LINES: u32 = 4;
 
-/// Lines that only one writer changes, for each.
+/// Lines that only one writer changes, for each, if not said: few, so that each is changed often.
 const OWN_LINES: u32 = 8;
 
 /// The tables of the workload.
@@ -31,6 +31,7 @@ pub(crate) struct Ledger {
     url: String,
     /// Writers of all rounds, which never share a number.
     writers: u32,
+    own_lines: u32,
 }
 
 /// Writers at work.
@@ -60,7 +61,12 @@ impl Ledger {
         // Out of line whenever it is large, however well it compresses.
         session.sql("ALTER TABLE line ALTER payload SET STORAGE EXTERNAL");
         session.sql(&format!("INSERT INTO line SELECT i, i, 0 FROM generate_series(0, {SHARED_LINES} - 1) i"));
-        Self { url: postgres.url_superuser("shop"), writers: 0 }
+        Self { url: postgres.url_superuser("shop"), writers: 0, own_lines: OWN_LINES }
+    }
+
+    /// Gives each writer so many lines of its own, at most 500.
+    pub(crate) fn with_own_lines(self, own_lines: u32) -> Self {
+        Self { own_lines, ..self }
     }
 
     /// Starts writers that pause between two transactions (zero: full speed) until they are stopped.
@@ -68,7 +74,7 @@ impl Ledger {
         let (stop, commits) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
         let seed = random::seed();
         let spawn = |number| {
-            let mut writer = Writer::new(number, seed, self.url.clone());
+            let mut writer = Writer::new(number, seed, self.url.clone(), self.own_lines);
             let (stop, commits) = (Arc::clone(&stop), Arc::clone(&commits));
             let work = move || {
                 while !stop.load(Ordering::Relaxed) {

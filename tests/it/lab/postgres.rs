@@ -7,7 +7,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::Write as _;
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
-use std::process::{self as this, Child};
+use std::process::{self as this, Child, Command, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -135,6 +135,18 @@ impl Postgres {
         self.session_in(database).sql(statements)
     }
 
+    /// Loads rows by one `COPY … FROM STDIN`, given in its text format, with PostgreSQL's own client.
+    #[track_caller]
+    pub(crate) fn copy_in(&self, table: &str, lines: &str) {
+        let mut psql = Command::new(template::program("psql"));
+        psql.args(["--no-psqlrc", "--quiet", "--set=ON_ERROR_STOP=1"]).args(["--command", &format!("COPY {table} FROM STDIN")]);
+        let mut psql = psql.arg(self.url_superuser("shop")).stdin(Stdio::piped()).spawn().expect("psql is installed: see scripts/setup");
+        let mut input = psql.stdin.take().expect("its input is piped");
+        input.write_all(lines.as_bytes()).expect("psql reads its input");
+        drop(input);
+        assert!(psql.wait().expect("a child can be waited for").success(), "the COPY fails");
+    }
+
     /// Changes a setting of the running server.
     #[track_caller]
     pub(crate) fn set(&self, name: &str, value: &str) {
@@ -174,7 +186,7 @@ impl Postgres {
         }
         let log = || File::options().create(true).append(true).open(self.log()).expect("the log is writable");
         let mut command = process::unprivileged(&template::program("postgres"));
-        let command = command.arg("-D").arg(self.data()).stdin(this::Stdio::null()).stdout(log()).stderr(log());
+        let command = command.arg("-D").arg(self.data()).stdin(Stdio::null()).stdout(log()).stderr(log());
         let url = self.url_superuser("postgres");
         let server = self.server.insert(command.spawn().expect("PostgreSQL starts"));
         wait::until(PATIENCE, "the server takes connections", || {

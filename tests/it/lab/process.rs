@@ -47,6 +47,12 @@ pub(crate) fn hand_over(path: &Path) {
     }
 }
 
+/// Copies a folder as it is.
+pub(crate) fn copy(from: &Path, to: &Path) {
+    let copied = Command::new("cp").args(["-a", "--reflink=auto"]).args([from, to]).status().expect("cp runs");
+    assert!(copied.success(), "cp -a {} {} fails", from.display(), to.display());
+}
+
 /// User and group of `postgres`, where we are root; `None` where we are not and stay who we are.
 fn postgres_user() -> Option<(u32, u32)> {
     if !geteuid().is_root() {

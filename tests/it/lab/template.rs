@@ -50,10 +50,10 @@ pub(crate) fn copy_to(data: &Path) {
         drop(fs::remove_dir_all(&partial));
         let mut maker = Postgres::new_system().start();
         maker.stop_fast();
-        copy(&maker.data(), &partial);
+        process::copy(&maker.data(), &partial);
         fs::rename(&partial, &template).expect("a folder can be renamed");
     }
-    copy(&template, data);
+    process::copy(&template, data);
 }
 
 /// Makes a cluster at `data`, with a system identifier of its own; [`fill`] does the rest once it runs.
@@ -73,9 +73,4 @@ pub(crate) fn fill(cluster: &Session) {
     for statement in CONTENTS {
         cluster.sql(statement);
     }
-}
-
-fn copy(from: &Path, to: &Path) {
-    let copied = Command::new("cp").args(["-a", "--reflink=auto"]).args([from, to]).status().expect("cp runs");
-    assert!(copied.success(), "cp -a {} {} fails", from.display(), to.display());
 }

@@ -129,6 +129,15 @@ impl Walgate {
         self.wait_exit(PATIENCE)
     }
 
+    /// Stops the service where it is, as a machine does that is starved or suspended; [`Walgate::go_on`] ends it.
+    pub(crate) fn suspend(&self) {
+        process::signal(self.service.as_ref().expect("the service was started"), Signal::STOP);
+    }
+
+    pub(crate) fn go_on(&self) {
+        process::signal(self.service.as_ref().expect("the service was started"), Signal::CONT);
+    }
+
     /// Waits until the service ends by itself, or at its fail point.
     #[track_caller]
     pub(crate) fn wait_exit(&mut self, deadline: Duration) -> ExitStatus {
@@ -215,6 +224,19 @@ impl Walgate {
 
     pub(crate) fn state_directory(&self) -> PathBuf {
         self.folder.path().join("state")
+    }
+
+    /// A copy of the state folder, as a backup makes one while the service is stopped.
+    pub(crate) fn back_up_state(&self) -> TempDir {
+        let backup = tempfile::tempdir().expect("the temporary folder is writable");
+        process::copy(&self.state_directory(), &backup.path().join("state"));
+        backup
+    }
+
+    /// Puts an older copy in the place of the state folder.
+    pub(crate) fn restore_state(&self, backup: &TempDir) {
+        fs::remove_dir_all(self.state_directory()).expect("a folder can be removed");
+        process::copy(&backup.path().join("state"), &self.state_directory());
     }
 
     /// What the service has written to standard error, over all its starts.

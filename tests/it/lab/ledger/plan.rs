@@ -2,7 +2,7 @@
 //! are after it.
 
 use super::super::random::Random;
-use super::{OWN_LINES, SHARED_LINES};
+use super::SHARED_LINES;
 
 /// A writer's lines and keys lie apart from those of others; a line has two keys to move between.
 const KEYS_PER_WRITER: u32 = 1_000;
@@ -41,7 +41,7 @@ impl Plan {
         let ledger_rows = 1 + random.below(LEDGER_ROWS_MAX);
         let mut events = ledger_rows;
         for _ in 0..random.below(4) {
-            let index = random.below(OWN_LINES);
+            let index = random.below(u32::try_from(lines.len()).expect("few lines"));
             let line = lines.get_mut(usize::try_from(index).expect("a small number")).expect("the line exists");
             events += change(random, writer * KEYS_PER_WRITER + index, line, &mut changes);
         }

@@ -5,7 +5,6 @@ use std::time::Duration;
 use super::super::random::Random;
 use super::super::sql::{Session, describe};
 use super::super::wait;
-use super::OWN_LINES;
 use super::plan::{Line, Plan};
 
 /// For a server that was crashed to come back.
@@ -23,9 +22,9 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    pub(super) fn new(number: u32, seed: u64, url: String) -> Self {
+    pub(super) fn new(number: u32, seed: u64, url: String, own_lines: u32) -> Self {
         let random = Random::seeded(seed ^ u64::from(number));
-        let lines = (0..OWN_LINES).map(|_| Line::NEW).collect();
+        let lines = (0..own_lines).map(|_| Line::NEW).collect();
         Self { number, url, random, session: None, lines, txn: 0, committed: Vec::new() }
     }
 
