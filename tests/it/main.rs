@@ -17,3 +17,5 @@ mod rebuild;
 mod shapes;
 #[cfg(test)]
 mod front_door;
+#[cfg(test)]
+mod loss;

@@ -5,17 +5,17 @@ use super::lab::json::Json;
 use super::lab::postgres::Postgres;
 use super::lab::walgate::{SLOT, Walgate};
 
-fn table(postgres: &Postgres) {
+pub(super) fn table(postgres: &Postgres) {
     postgres.sql("CREATE TABLE item (id int PRIMARY KEY, name text, note text)");
     postgres.sql("INSERT INTO item SELECT n, 'item ' || n, (SELECT string_agg(md5((n * 1000 + k)::text), '') FROM generate_series(1, CASE WHEN n % 50 = 0 THEN 200 ELSE 1 END) k) FROM generate_series(1, 1000) n");
 }
 
-fn change(postgres: &Postgres) {
+pub(super) fn change(postgres: &Postgres) {
     postgres.sql("UPDATE item SET name = 'changed' WHERE id BETWEEN 1 AND 30; DELETE FROM item WHERE id BETWEEN 31 AND 50; INSERT INTO item SELECT n, 'new', 'n' FROM generate_series(2001, 2010) n");
 }
 
 /// Exactly 30 updated, 20 deleted (each with a tombstone), 10 read.
-fn assert_only_the_differences(before: &Events, after: &Events, postgres: &Postgres) {
+pub(super) fn assert_only_the_differences(before: &Events, after: &Events, postgres: &Postgres) {
     after.assert_no_duplicate_ids();
     after.assert_order_rises_per_key();
     after.assert_equals_table(postgres, "public.item");
