@@ -19,3 +19,5 @@ mod shapes;
 mod front_door;
 #[cfg(test)]
 mod loss;
+#[cfg(test)]
+mod restored;
