@@ -21,3 +21,5 @@ mod front_door;
 mod loss;
 #[cfg(test)]
 mod restored;
+#[cfg(test)]
+mod standby;
