@@ -23,3 +23,5 @@ mod loss;
 mod restored;
 #[cfg(test)]
 mod standby;
+#[cfg(test)]
+mod foreign;
