@@ -1,37 +1,30 @@
 //! The tables being read beside the stream: which one is next, which of its chunks is open, and what happens at a
 //! boundary. One chunk at a time; everything durable about it is in the journal, in the batch that makes it true.
 
+mod placing;
 mod rereads;
+mod tables;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::admin::control::Verdict;
-use crate::event::digest::key_digest;
-use crate::event::envelope::{Image, Moment, Op};
-use crate::event::identity::Origin;
 use crate::event::plan::{TablePlan, is_keyed};
 use crate::event::topic::{Topic, topic_name};
 use crate::fault;
-use crate::lsn::Lsn;
 use crate::pgoutput::message::Value;
 use crate::pgoutput::relation::Relation;
 use crate::pipeline::desk::Question;
-use crate::pipeline::emitter::{Emitter, now_ns, topic_number};
+use crate::pipeline::emitter::{Emitter, topic_number};
 use crate::pipeline::error::SessionError;
 use crate::pipeline::table::same_shape;
 use crate::postgres::catalog::CatalogTable;
-use crate::postgres::publication::PublishedTable;
-use crate::progress::{Placed, Progress};
-use crate::rebuild::journal::{Counts, LeafJournal, Mode, RebuildJournal, RebuildStep, TableJournal, TableStep};
-use crate::rebuild::mark;
-use crate::splice::chunk::{MustSee, Range, Tid};
-use crate::splice::notes::{Known, Note, Notes};
-use crate::splice::place::{Placement, placed_entry, placement};
+use crate::progress::Progress;
+use crate::rebuild::journal::{Counts, LeafJournal, Mode, TableJournal, TableStep};
+use crate::splice::chunk::{MustSee, Range};
+use crate::splice::notes::Notes;
 use crate::splice::read::{Answer, Chunk, Request};
 use crate::store::index::IndexRecord;
-use crate::store::rows::RowEntry;
 
 /// Keys read again, or swept, at one boundary.
 const KEYS_AT_ONCE: usize = 500;
@@ -321,188 +314,6 @@ impl Emitter {
         Ok(true)
     }
 
-    fn place_delete(&mut self, plan: &Arc<TablePlan>, topic: &str, epoch: u64, key: &[u8]) -> Result<(), SessionError> {
-        let number = topic_number(&self.indexes, topic);
-        let Some(row) = plan.row_of_index_key(key) else {
-            return Err(SessionError::OutOfTurn { what: "an index key of another width than the table's key" });
-        };
-        let origin = self.placed(plan, epoch, key, None, 0);
-        let moment = self.placed_moment();
-        self.setting.envelope.row(&mut self.batch, plan, origin, &moment, Op::Delete, Some(Image::Key(&row)), None)?;
-        let tombstone = Origin::Placed {
-            boundary: self.emitted,
-            count: self.progress.placed.count - 1,
-            table_epoch: epoch,
-            table: plan.relation().oid,
-            key_digest: key_digest(key),
-            row_digest: None,
-            part: 1,
-        };
-        self.setting.envelope.tombstone(&mut self.batch, plan, tombstone, &row);
-        self.index.building.delete_row(number, key);
-        self.index.building.delete_reread(number, key);
-        Ok(())
-    }
-
-    /// The identity of the next placed event; counts on at this boundary.
-    fn placed(&mut self, plan: &TablePlan, table_epoch: u64, key: &[u8], row_digest: Option<u128>, part: u16) -> Origin {
-        let placed = &mut self.progress.placed;
-        if placed.boundary != self.emitted {
-            *placed = Placed { boundary: self.emitted, count: 0 };
-        }
-        let count = placed.count;
-        placed.count += 1;
-        Origin::Placed {
-            boundary: self.emitted,
-            count,
-            table_epoch,
-            table: plan.relation().oid,
-            key_digest: key_digest(key),
-            row_digest,
-            part,
-        }
-    }
-
-    fn placed_moment(&self) -> Moment<'static> {
-        let now_ns = now_ns();
-        Moment { commit_time_us: now_ns / 1_000, xid: None, lsn: self.emitted, replicated_from: None, now_ns, snapshot: true }
-    }
-
-    /// Places the rows of the open chunk at this boundary.
-    fn place(&mut self) -> Result<(), SessionError> {
-        let Some(current) = self.reading.current.as_mut() else { return Ok(()) };
-        let topic = current.topic.clone();
-        let (Some(open), Some(planned)) = (current.chunk.take(), current.table.as_ref()) else { return Ok(()) };
-        let Some(chunk) = open.read else { return Ok(()) };
-        let plan = Arc::clone(&planned.plan);
-        fault::point("rebuild.place");
-        let Some(held) = self.journals.remove(&topic) else { return Ok(()) };
-        let mut journal = held.clone();
-        let result = if plan.has_key() {
-            self.place_keyed(&plan, &mut journal, &chunk, &open.notes, &open.request.range)
-        } else {
-            self.place_keyless(&plan, &mut journal, &chunk)
-        };
-        journal.counts.rows += chunk.rows.iter().count() as u64;
-        if let Range::Heap { leaf, before, .. } = &open.request.range {
-            let next: Option<Tid> = chunk.cut.or(*before);
-            if let Some(of) = journal.leaves.iter_mut().find(|of| of.oid == leaf.oid) {
-                of.next = next;
-            }
-        }
-        if is_under_way(&held) {
-            self.journals.insert(topic.clone(), journal);
-            self.changed.insert(topic.clone());
-        } else {
-            // Rows of a done table are read again: its journal tells of the reading that was.
-            self.journals.insert(topic.clone(), held);
-        }
-        result?;
-        if !plan.has_key() {
-            self.refresh_topic(&topic)?;
-        }
-        self.close()?;
-        fault::point("rebuild.placed");
-        Ok(())
-    }
-
-    fn place_keyed(
-        &mut self,
-        plan: &Arc<TablePlan>,
-        journal: &mut TableJournal,
-        chunk: &Chunk,
-        notes: &Notes,
-        range: &Range,
-    ) -> Result<(), SessionError> {
-        let number = topic_number(&self.indexes, &journal.topic);
-        let epoch = journal.epoch;
-        let mode = if is_under_way(journal) { journal.mode } else { Mode::Differences };
-        // A row known only in part may have been placed with the same content in this epoch, before its key left and
-        // came back: its event is another one.
-        let again = self.progress.table_epoch + 1;
-        let mut seen = std::collections::HashSet::new();
-        let mut key = Vec::new();
-        for mut row in chunk.rows.iter() {
-            key.clear();
-            plan.write_index_key(&row, &mut key)?;
-            if matches!(range, Range::Keys { .. }) {
-                seen.insert(key.clone());
-            }
-            match notes.of(&key) {
-                None => {}
-                Some(Note::Settled) => {
-                    journal.counts.left_to_stream += 1;
-                    continue;
-                }
-                Some(Note::Partial(values)) => {
-                    for (column, known) in values {
-                        if let Some(value) = row.get_mut(*column) {
-                            *value = match known {
-                                Known::Null => Value::Null,
-                                Known::Text(text) => Value::Text(text),
-                            };
-                        }
-                    }
-                }
-            }
-            let digest = plan.digest(&row).completed(&[]);
-            let entry = self.index.row(number, &key)?;
-            match placement(mode, epoch, entry.as_ref(), &digest) {
-                Placement::Leave => continue,
-                Placement::Equal => {
-                    journal.counts.equal += 1;
-                    if entry.as_ref().is_some_and(|entry| entry.epoch == epoch) {
-                        continue;
-                    }
-                }
-                placement @ (Placement::Read | Placement::Update) => {
-                    let op = if placement == Placement::Read { Op::Read } else { Op::Update };
-                    *(if op == Op::Read { &mut journal.counts.read } else { &mut journal.counts.updated }) += 1;
-                    let is_again = entry.as_ref().is_some_and(|entry| entry.epoch == epoch && !entry.complete);
-                    if is_again {
-                        self.progress.table_epoch = again;
-                    }
-                    let origin = self.placed(plan, if is_again { again } else { epoch }, &key, digest.total, 0);
-                    let moment = self.placed_moment();
-                    self.setting.envelope.row(&mut self.batch, plan, origin, &moment, op, None, Some(Image::Full(&row)))?;
-                }
-            }
-            self.index.building.put_row(number, &key, placed_entry(epoch, digest));
-            if entry.is_some_and(|entry: RowEntry| !entry.complete) {
-                self.index.building.delete_reread(number, &key);
-            }
-        }
-        if let Range::Keys { keys, .. } = range {
-            for key in keys.iter().filter(|key| !seen.contains(*key)) {
-                // Neither read nor touched: it left before noting began, and its end was emitted or never will be.
-                if notes.of(key).is_none() && self.index.row(number, key)?.is_some() {
-                    self.progress.table_epoch = again;
-                    self.place_delete(plan, &journal.topic, again, key)?;
-                    journal.counts.deleted += 1;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// The whole of a table without a key, at the boundary where the stream stands still.
-    fn place_keyless(&mut self, plan: &Arc<TablePlan>, journal: &mut TableJournal, chunk: &Chunk) -> Result<(), SessionError> {
-        if chunk.cut.is_some() {
-            return Err(SessionError::KeylessTooLarge { table: format!("{}.{}", journal.schema, journal.name), bytes: KEYLESS_BYTES_MAX });
-        }
-        for (count, row) in (0_u64..).zip(chunk.rows.iter()) {
-            let digest = plan.digest(&row).completed(&[]);
-            // Equal rows are told apart by their count.
-            let origin = self.placed(plan, journal.epoch, &count.to_be_bytes(), digest.total, 0);
-            let moment = self.placed_moment();
-            self.setting.envelope.row(&mut self.batch, plan, origin, &moment, Op::Read, None, Some(Image::Full(&row)))?;
-            journal.counts.read += 1;
-        }
-        journal.skip_snapshot = Some(chunk.snapshot.to_string());
-        journal.skip_until = chunk.position_to_pass;
-        Ok(())
-    }
-
     /// The answer to [`Question::Chunk`].
     pub(super) fn chunk_was_read(&mut self, number: u64, answer: Answer) -> Result<(), SessionError> {
         if number != self.reading.asked {
@@ -617,20 +428,6 @@ impl Emitter {
         self.refresh_topic(&topic)
     }
 
-    /// Another key makes other topic keys, and another index: all rows are sent under the new one. What subscribers
-    /// hold under the old key is theirs to drop; the end mark says that nothing was swept.
-    pub(super) fn see_to_its_key(&mut self, plan: &TablePlan) {
-        let topic = plan.topic().name.clone();
-        let Some(journal) = self.journals.get(&topic).filter(|journal| journal.step != TableStep::Waiting) else { return };
-        let Some(record) = self.indexes.get_mut(&topic).filter(|record| !plan.has_key_of(&record.key)) else { return };
-        let table =
-            PublishedTable { oid: journal.oid, schema: journal.schema.clone(), name: journal.name.clone(), terms: journal.terms.clone() };
-        record.complete = false;
-        self.index.building.put_index(&topic, record.clone());
-        let id = self.rebuild_id("key_changed", &format!("the key of `{}.{}` is another one", table.schema, table.name));
-        self.start_table(&table, &topic, id, Mode::Resend, 0);
-    }
-
     fn table_is_done(&mut self, topic: &str) -> Result<(), SessionError> {
         if let Some(record) = self.indexes.get_mut(topic) {
             record.complete = !record.key.is_empty();
@@ -645,198 +442,9 @@ impl Emitter {
         }
         Ok(())
     }
-
-    /// What the publication publishes now: tables of a rebuild that are not listed yet, and tables not seen before.
-    pub(super) fn published_tables(&mut self, tables: Vec<PublishedTable>, all_operations: bool, next_xid: u64) {
-        self.all_operations = all_operations;
-        self.published = tables;
-        let unlisted = self
-            .progress
-            .rebuild
-            .as_ref()
-            .filter(|rebuild| rebuild.tables.is_empty())
-            .map(|rebuild| (rebuild.id, mode_of(&rebuild.reason)));
-        for table in self.published.clone() {
-            let topic = topic_name(&self.setting.prefix, &table.schema, &table.name);
-            let known = self.is_known(&table, &topic);
-            if !self.is_to_be_read(&table, &topic) {
-                continue;
-            }
-            let otherwise = self.has_other_terms(&table, &topic);
-            let fence = if self.setting.published.covered.contains(&table.oid) { 0 } else { next_xid };
-            match unlisted {
-                Some((id, mode)) => self.start_table(&table, &topic, id, mode, if known && !otherwise { 0 } else { fence }),
-                None if !known => {
-                    let id = self.rebuild_id("table_added", &format!("`{}.{}` is new in the publication", table.schema, table.name));
-                    self.start_table(&table, &topic, id, Mode::Differences, fence);
-                }
-                None if otherwise => {
-                    let seen = format!("`{}.{}` is published again, or otherwise than before", table.schema, table.name);
-                    let id = self.rebuild_id("publication_changed", &seen);
-                    self.start_table(&table, &topic, id, Mode::Differences, next_xid);
-                }
-                None => {}
-            }
-        }
-        if self.setting.complete_index && self.progress.rebuild.is_none() {
-            self.setting.complete_index = false;
-            let incomplete: Vec<String> = self
-                .indexes
-                .iter()
-                .filter(|(_, record)| !record.complete && !record.key.is_empty())
-                .map(|(topic, _)| topic.clone())
-                .collect();
-            for table in self.published.clone() {
-                let topic = topic_name(&self.setting.prefix, &table.schema, &table.name);
-                let lacking = incomplete.contains(&topic) || !self.indexes.contains_key(&topic);
-                if lacking && self.journals.get(&topic).is_some_and(|journal| journal.step == TableStep::Done) {
-                    let id = self.rebuild_id("index_incomplete", "the state folder was lost or is not that of the events");
-                    self.start_table(&table, &topic, id, Mode::Index, 0);
-                }
-            }
-        }
-    }
-
-    /// Whether the table was read before, or is being read.
-    fn is_known(&self, table: &PublishedTable, topic: &str) -> bool {
-        self.journals.get(topic).is_some_and(|journal| journal.oid == table.oid)
-    }
-
-    /// What was published otherwise before, or was not for a while, is not what the stream has carried.
-    fn has_other_terms(&self, table: &PublishedTable, topic: &str) -> bool {
-        self.journals.get(topic).is_some_and(|journal| journal.oid == table.oid && journal.terms != table.terms)
-    }
-
-    fn is_to_be_read(&self, table: &PublishedTable, topic: &str) -> bool {
-        self.is_known(table, topic) || !self.setting.not_loaded.contains(&format!("{}.{}", table.schema, table.name))
-    }
-
-    /// The rebuild under way, or a new one for this reason.
-    fn rebuild_id(&mut self, reason: &str, seen: &str) -> u64 {
-        if let Some(rebuild) = &self.progress.rebuild {
-            return rebuild.id;
-        }
-        self.progress.rebuilds += 1;
-        let id = self.progress.rebuilds;
-        tracing::info!(rebuild = id, reason, seen, "rebuild begins");
-        self.progress.rebuild = Some(RebuildJournal {
-            id,
-            reason: reason.to_owned(),
-            seen: seen.to_owned(),
-            step: RebuildStep::Tables,
-            tables: Vec::new(),
-            begun_at: self.emitted,
-            lost_again: 0,
-        });
-        id
-    }
-
-    fn start_table(&mut self, table: &PublishedTable, topic: &str, rebuild: u64, mode: Mode, fence: u64) {
-        if self.reading.current.as_ref().is_some_and(|current| current.topic == topic) {
-            self.reading.current = None;
-        }
-        self.progress.table_epoch += 1;
-        let journal = TableJournal {
-            topic: topic.to_owned(),
-            oid: table.oid,
-            schema: table.schema.clone(),
-            name: table.name.clone(),
-            terms: table.terms.clone(),
-            epoch: self.progress.table_epoch,
-            rebuild,
-            mode,
-            sweep: false,
-            step: TableStep::Waiting,
-            fingerprint: String::new(),
-            leaves: Vec::new(),
-            fence,
-            skip_snapshot: None,
-            skip_until: Lsn::INVALID,
-            counts: Counts::default(),
-            planned_again: 0,
-        };
-        self.journals.insert(topic.to_owned(), journal);
-        self.changed.insert(topic.to_owned());
-        if let Some(rebuild) = &mut self.progress.rebuild {
-            let first = rebuild.tables.is_empty();
-            if !rebuild.tables.iter().any(|held| held == topic) {
-                rebuild.tables.push(topic.to_owned());
-            }
-            if first && rebuild.reason != "index_incomplete" {
-                self.write_mark(mark::Mark::Begin);
-            }
-        }
-    }
-
-    /// An operator's `rebuild`: differences, or every row.
-    pub(super) fn operator_asks(&mut self, tables: &[String], resend: bool) -> Verdict {
-        let name = |table: &PublishedTable| format!("{}.{}", table.schema, table.name);
-        if let Some(unknown) = tables.iter().find(|wanted| !self.published.iter().any(|table| name(table) == **wanted)) {
-            return Verdict::Refused { why: format!("`{unknown}` is not in the publication") };
-        }
-        let chosen: Vec<(String, PublishedTable)> = self
-            .published
-            .iter()
-            .filter(|table| tables.is_empty() || tables.contains(&name(table)))
-            .map(|table| (topic_name(&self.setting.prefix, &table.schema, &table.name), table.clone()))
-            .collect();
-        if chosen.is_empty() {
-            return Verdict::Refused { why: "the publication has no tables".to_owned() };
-        }
-        if let Some(rebuild) = &self.progress.rebuild {
-            let sends = |mode: Mode| mode == Mode::Resend || !resend && mode == Mode::Differences;
-            let covered = |(topic, table): &(String, PublishedTable)| match self.journals.get(topic) {
-                // Its tables are not listed yet: they will be these.
-                _ if rebuild.tables.is_empty() => self.is_to_be_read(table, topic) && sends(mode_of(&rebuild.reason)),
-                Some(journal) => rebuild.tables.contains(topic) && sends(journal.mode),
-                None => false,
-            };
-            return if chosen.iter().all(covered) {
-                Verdict::Accepted { id: rebuild.id }
-            } else {
-                Verdict::After { id: rebuild.id, reason: rebuild.reason.clone() }
-            };
-        }
-        let id = self.rebuild_id(if resend { "operator_resend" } else { "operator" }, "asked for by an operator");
-        let mode = if resend { Mode::Resend } else { Mode::Differences };
-        for (topic, table) in chosen {
-            self.start_table(&table, &topic, id, mode, 0);
-        }
-        Verdict::Accepted { id }
-    }
-
-    fn end_rebuild(&mut self) -> Result<(), SessionError> {
-        let Some(rebuild) = self.progress.rebuild.as_ref().filter(|rebuild| !rebuild.tables.is_empty()) else { return Ok(()) };
-        if rebuild.reason != "index_incomplete" {
-            self.write_mark(mark::Mark::End);
-        }
-        if let Some(rebuild) = self.progress.rebuild.take() {
-            tracing::info!(rebuild = rebuild.id, reason = rebuild.reason, "rebuild ended");
-        }
-        fault::point("rebuild.end");
-        self.close()
-    }
-
-    /// Begin and end, for subscribers who wait for a consistent state.
-    fn write_mark(&mut self, kind: mark::Mark) {
-        let Some(rebuild) = &self.progress.rebuild else { return };
-        let placed = &mut self.progress.placed;
-        if placed.boundary != self.emitted {
-            *placed = Placed { boundary: self.emitted, count: 0 };
-        }
-        let count = placed.count;
-        placed.count += 1;
-        let tables = rebuild.tables.iter().filter_map(|topic| self.journals.get(topic));
-        mark::write(&mut self.batch, self.setting.envelope.stream(), &self.setting.prefix, rebuild, kind, (self.emitted, count), tables);
-    }
 }
 
 /// Whether the table is being read or waits for it.
 fn is_under_way(journal: &TableJournal) -> bool {
     journal.step != TableStep::Done
-}
-
-/// What a rebuild for this reason sends.
-fn mode_of(reason: &str) -> Mode {
-    if reason == "operator_resend" { Mode::Resend } else { Mode::Differences }
 }

@@ -97,6 +97,7 @@ pub fn keys_condition(names: &[&str], keys: &[Vec<String>]) -> String {
 #[derive(Debug, Default)]
 pub struct Rows {
     text: Vec<u8>,
+    tids: Vec<Tid>,
     /// For each value its start and end in `text`; `None` for NULL.
     values: Vec<Option<(usize, usize)>>,
     columns: usize,
@@ -105,7 +106,7 @@ pub struct Rows {
 impl Rows {
     #[must_use]
     pub fn with_columns(columns: usize) -> Self {
-        Self { text: Vec::new(), values: Vec::new(), columns }
+        Self { text: Vec::new(), tids: Vec::new(), values: Vec::new(), columns }
     }
 
     /// Adds a line of COPY (without its line end). Gives its ctid; `None` where the line is not what was asked for.
@@ -123,6 +124,7 @@ impl Rows {
             self.values.push(Some((start, self.text.len())));
         }
         if self.values.len() - held == self.columns {
+            self.tids.push(tid);
             Some(tid)
         } else {
             self.values.truncate(held);
@@ -133,16 +135,17 @@ impl Rows {
     /// Memory held, in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        self.text.len() + self.values.len() * size_of::<Option<(usize, usize)>>()
+        self.text.len() + self.tids.len() * size_of::<Tid>() + self.values.len() * size_of::<Option<(usize, usize)>>()
     }
 
-    /// The rows in the order they came.
-    pub fn iter(&self) -> impl Iterator<Item = Vec<Value<'_>>> {
+    /// The rows in the order they came, each with its place.
+    pub fn iter(&self) -> impl Iterator<Item = (Tid, Vec<Value<'_>>)> {
         let value = |range: &Option<(usize, usize)>| match range {
             None => Value::Null,
             Some((start, end)) => Value::Text(self.text.get(*start..*end).unwrap_or_default()),
         };
-        self.values.chunks(self.columns.max(1)).map(move |row| row.iter().map(value).collect())
+        let row = |number: usize| self.values.get(number * self.columns..(number + 1) * self.columns).unwrap_or_default();
+        self.tids.iter().enumerate().map(move |(number, tid)| (*tid, row(number).iter().map(value).collect()))
     }
 }
 
@@ -185,7 +188,15 @@ mod tests {
         assert_eq!(rows.push_line(b"nonsense\t1\t2\t3"), None);
         let read: Vec<_> = rows.iter().collect();
         assert_eq!(read.len(), 1);
-        assert!(matches!(read[0][..], [Value::Text(b"a\tb\\c\n"), Value::Null, Value::Text(b"")]));
+        assert_eq!(read[0].0, (3, 14));
+        assert!(matches!(read[0].1[..], [Value::Text(b"a\tb\\c\n"), Value::Null, Value::Text(b"")]));
+    }
+
+    #[test]
+    fn rows_of_a_table_without_columns_are_counted() {
+        let mut rows = Rows::with_columns(0);
+        assert_eq!((rows.push_line(b"(0,1)"), rows.push_line(b"(0,2)")), (Some((0, 1)), Some((0, 2))));
+        assert_eq!(rows.iter().count(), 2);
     }
 
     #[test]

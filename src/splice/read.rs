@@ -130,13 +130,17 @@ impl Reader {
         match &request.range {
             Range::Heap { leaf, from, before } => {
                 let statement = copy_statement(&request.table, leaf, &heap_condition(*from, *before));
-                cut = copy(wire, &statement, &mut rows, Some(request.bytes_max)).await?;
+                cut = copy(wire, &statement, &mut rows, request.bytes_max).await?;
             }
             Range::Keys { leaves, keys } => {
                 let names: Vec<&str> = request.key.iter().map(String::as_str).collect();
                 let texts: Vec<Vec<String>> = keys.iter().filter_map(|key| key_texts(key)).collect();
                 for leaf in leaves {
-                    copy(wire, &copy_statement(&request.table, leaf, &keys_condition(&names, &texts)), &mut rows, None).await?;
+                    cut = copy(wire, &copy_statement(&request.table, leaf, &keys_condition(&names, &texts)), &mut rows, request.bytes_max)
+                        .await?;
+                    if cut.is_some() {
+                        break;
+                    }
                 }
             }
         }
@@ -170,7 +174,7 @@ impl Reader {
 }
 
 /// Runs a COPY to its end, or until the rows have `bytes_max` bytes: then gives the first ctid left out.
-async fn copy(wire: &mut Wire, statement: &str, rows: &mut Rows, bytes_max: Option<usize>) -> Result<Option<Tid>, SourceError> {
+async fn copy(wire: &mut Wire, statement: &str, rows: &mut Rows, bytes_max: usize) -> Result<Option<Tid>, SourceError> {
     const DOING: &str = "read a chunk";
     wire.begin_copy(DOING, statement).await?;
     let mut last: Option<Tid> = None;
@@ -179,8 +183,8 @@ async fn copy(wire: &mut Wire, statement: &str, rows: &mut Rows, bytes_max: Opti
         for (tag, body) in Messages::of(&messages) {
             match tag {
                 b'd' => {
-                    if let (Some(limit), Some((block, offset))) = (bytes_max, last)
-                        && rows.bytes() > limit
+                    if let Some((block, offset)) = last
+                        && rows.bytes() > bytes_max
                     {
                         return Ok(Some((block, offset + 1)));
                     }

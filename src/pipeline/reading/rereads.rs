@@ -57,7 +57,7 @@ impl Emitter {
         if !wanted.is_empty() {
             let table = self.reading.current.as_ref().and_then(|current| current.table.as_ref());
             let leaves = table.map(|table| table.catalog.leaves.clone()).unwrap_or_default();
-            return self.open_chunk(topic, Range::Keys { leaves, keys: wanted }, usize::MAX);
+            return self.open_chunk(topic, Range::Keys { leaves, keys: wanted }, self.setting.chunk_bytes.saturating_mul(2));
         }
         if !self.index.rereads(number, 1)?.is_empty() {
             return Ok(true);
