@@ -111,6 +111,10 @@ pub fn main() -> Exit {
         Verb::Rebuild { tables, resend, yes, detach } => rebuild::execute(config, tables, resend, yes, detach),
     };
     outcome.unwrap_or_else(|error| {
+        // Who read our output has read enough.
+        if error.downcast_ref::<std::io::Error>().is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe) {
+            return Exit::Success;
+        }
         complain(&format!("{error:#}"));
         Exit::Source
     })

@@ -35,7 +35,7 @@ pub mod rows;
 pub mod transactions;
 
 mod family;
-mod open;
+pub mod open;
 mod stage;
 
 #[cfg(test)]

@@ -20,7 +20,8 @@ use crate::sink::Sink;
 use crate::sink::file::FileSink;
 use crate::sink::null::NullSink;
 use crate::sink::stdout::StdoutSink;
-use crate::store::{Stamp, Store};
+use crate::store::open::Claim;
+use crate::store::{Stamp, Store, StoreError};
 use crate::telemetry::Chain;
 
 pub(super) fn execute(config: Config) -> anyhow::Result<Exit> {
@@ -40,23 +41,25 @@ fn start<F>(config: Config, rebuild_is_asked_for: bool, until: impl FnOnce(mpsc:
 where
     F: Future<Output = anyhow::Result<Exit>>,
 {
-    let store = match Store::open(&config.store.directory, &Stamp { stream: config.stream.clone() }) {
-        Ok(store) => store,
-        Err(error) => {
-            tracing::error!(error = %Chain(&error), advice = store_advice(&error), "the state folder cannot be used");
-            return Ok(Exit::Store);
-        }
+    let claim = match Claim::of(&config.store.directory) {
+        Ok(claim) => claim,
+        Err(error) => return Ok(cannot_use_store(&error)),
     };
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    let exit = runtime.block_on(serve(config, store, rebuild_is_asked_for, until));
+    let exit = runtime.block_on(serve(config, claim, rebuild_is_asked_for, until));
     // A thread that hangs in the sink does not hold the process.
     runtime.shutdown_background();
     exit
 }
 
+fn cannot_use_store(error: &StoreError) -> Exit {
+    tracing::error!(error = %Chain(error), advice = store_advice(error), "the state folder cannot be used");
+    Exit::Store
+}
+
 async fn serve<F>(
     config: Config,
-    store: Store,
+    claim: Claim,
     rebuild_is_asked_for: bool,
     until: impl FnOnce(mpsc::Sender<Command>) -> F,
 ) -> anyhow::Result<Exit>
@@ -85,6 +88,12 @@ where
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
 
+    // Whoever asks for the status meanwhile is answered already.
+    let stamp = Stamp { stream: config.stream.clone() };
+    let store = match tokio::task::spawn_blocking(move || Store::open_claimed(claim, &stamp)).await? {
+        Ok(store) => store,
+        Err(error) => return Ok(cannot_use_store(&error)),
+    };
     let service = Service {
         store: Arc::new(store),
         sink: Some(make_sink(&config)),

@@ -2,7 +2,7 @@
 
 use std::fs::{self, DirBuilder, File, Permissions, TryLockError};
 use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
 
@@ -17,14 +17,40 @@ const STREAM_KEY: &[u8] = b"stream";
 /// The index holds the keys of rows: nobody else may look.
 const FOLDER_MODE: u32 = 0o700;
 
+/// A state folder that no other process can use as long as this is held.
+#[derive(Debug)]
+pub struct Claim {
+    lock: File,
+    directory: PathBuf,
+}
+
+impl Claim {
+    /// Makes the folder if there is none, and locks it.
+    ///
+    /// # Errors
+    /// The folder cannot be used, or is in use.
+    pub fn of(directory: &Path) -> Result<Self, StoreError> {
+        make_private(directory)?;
+        Ok(Self { lock: lock(directory)?, directory: directory.to_owned() })
+    }
+}
+
 impl Store {
     /// Opens the store of a stream, and makes it if there is none. One process at a time.
     ///
     /// # Errors
-    /// The folder cannot be used, is in use, belongs to another stream, has another format, or is damaged.
+    /// As [`Claim::of`] and [`Store::open_claimed`].
     pub fn open(directory: &Path, stamp: &Stamp) -> Result<Self, StoreError> {
-        make_private(directory)?;
-        let lock = lock(directory)?;
+        Self::open_claimed(Claim::of(directory)?, stamp)
+    }
+
+    /// As [`Store::open`], in a folder that is claimed already. Takes its time where a log has to be read back.
+    ///
+    /// # Errors
+    /// It belongs to another stream, has another format, or is damaged.
+    pub fn open_claimed(claim: Claim, stamp: &Stamp) -> Result<Self, StoreError> {
+        let Claim { lock, directory } = claim;
+        let directory = directory.as_path();
         let mut options = family::database_options();
         options.create_if_missing(true);
         options.create_missing_column_families(true);

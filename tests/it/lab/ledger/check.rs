@@ -121,7 +121,7 @@ impl Events {
 }
 
 fn was_read(event: &Event) -> bool {
-    event.source("snapshot").and_then(Json::as_text) == Some("true")
+    event.op() == Some("r") || event.source("snapshot").and_then(Json::as_text) == Some("true")
 }
 
 /// The transaction of an event that came by the stream; `None` for tombstones and for rows that were read.
