@@ -4,7 +4,9 @@
 pub(crate) mod events;
 mod fold;
 pub(crate) mod json;
+pub(crate) mod kafka;
 pub(crate) mod ledger;
+mod port;
 pub(crate) mod postgres;
 mod process;
 pub(crate) mod random;

@@ -1,5 +1,6 @@
 //! The lab has to do what the tests rely on.
 
+mod broker;
 mod checker;
 
 use std::time::Duration;

@@ -5,10 +5,8 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write as _;
-use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
-use std::process::{self as this, Child, Command, Stdio};
-use std::sync::atomic::{AtomicU16, Ordering};
+use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -16,7 +14,7 @@ use rustix::process::Signal;
 use tempfile::TempDir;
 
 use super::sql::{Rows, Session};
-use super::{process, template, wait};
+use super::{port, process, template, wait};
 
 /// A killed process leaves the system's page cache as it is: without fsync a crashed cluster loses nothing.
 const SETTINGS: &str = "
@@ -62,7 +60,7 @@ impl Plan {
     pub(crate) fn start(self) -> Postgres {
         let folder = tempfile::Builder::new().prefix("walgate-pg-").tempdir_in(socket_root()).expect("the temporary folder is writable");
         process::hand_over(folder.path());
-        let mut postgres = Postgres { folder, port: free_port(), server: None };
+        let mut postgres = Postgres { folder, port: port::free(), server: None };
         if self.new_system {
             template::initdb(&postgres.data());
         } else {
@@ -254,15 +252,4 @@ fn has_ended(server: &mut Child) -> bool {
 fn socket_root() -> PathBuf {
     let folder = std::env::temp_dir();
     if folder.as_os_str().len() < 60 { folder } else { Path::new("/tmp").to_owned() }
-}
-
-/// A port below those that the system gives to outgoing connections, so that it stays free across a restart;
-/// another one for each call, and others than those of another process with a number nearby.
-fn free_port() -> u16 {
-    static CALLS: AtomicU16 = AtomicU16::new(0);
-    let first = u16::try_from(this::id() * 64 % 12_000).expect("less than a `u16`");
-    wait::until_some(PATIENCE, "a port is free", || {
-        let port = 20_000 + (first + CALLS.fetch_add(1, Ordering::Relaxed)) % 12_000;
-        TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok().then_some(port)
-    })
 }
