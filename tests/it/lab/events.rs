@@ -1,15 +1,17 @@
-//! The file sink's events as a subscriber reads them: what `committed.json` calls committed, and nothing else.
+//! Events as a subscriber reads them. Of the file sink's: what `committed.json` calls committed, and nothing else.
+//! Of Kafka's: the committed records that its own consumer printed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
 use super::json::Json;
+use super::kafka::reader::Record;
 
 /// A row of an event or of a table: its columns by name.
 pub(crate) type Row = BTreeMap<String, Json>;
 
-/// One line of a topic.
+/// One line of a topic, or one record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Event {
     /// The key as JSON with its fields in alphabetical order; `None` where the table has no key.
@@ -17,6 +19,16 @@ pub(crate) struct Event {
     /// `None` for a tombstone.
     pub(crate) value: Option<Json>,
     pub(crate) id: String,
+    pub(crate) place: Place,
+}
+
+/// Where an event stands in its topic: its partition, and how far in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Place {
+    /// Zero in a file.
+    pub(crate) partition: u64,
+    /// In a file the number of the line, from zero.
+    pub(crate) offset: u64,
 }
 
 impl Event {
@@ -58,10 +70,18 @@ impl Event {
         }
     }
 
-    fn parse(line: &str) -> Option<Self> {
+    fn of_line(line: &str, offset: usize) -> Option<Self> {
         let line = Json::parse(line).ok()?;
         let id = line.get("headers")?.get("id")?.as_text()?.to_owned();
-        Some(Self { key: line.get("key").map(ToString::to_string), value: line.get("value").cloned(), id })
+        let place = Place { partition: 0, offset: offset.try_into().ok()? };
+        Some(Self { key: line.get("key").map(ToString::to_string), value: line.get("value").cloned(), id, place })
+    }
+
+    fn of_record(record: &Record) -> Option<Self> {
+        let json = |text: &Option<String>| text.as_deref().map(Json::parse).transpose().ok();
+        let key = json(&record.key)?.map(|key| key.to_string());
+        let place = Place { partition: record.partition, offset: record.offset };
+        Some(Self { key, value: json(&record.value)?, id: record.header("id")?.to_owned(), place })
     }
 }
 
@@ -85,10 +105,23 @@ impl Events {
         let read = |(topic, last): (&String, &Json)| {
             let text = committed_text(&directory.join(topic), last);
             assert!(text.is_empty() || text.ends_with('\n'), "the committed part of `{topic}` ends within a line");
-            let event = |line| Event::parse(line).unwrap_or_else(|| panic!("`{topic}` has a line that is no event: {line}"));
-            (topic.clone(), text.lines().map(event).collect())
+            let event =
+                |(number, line)| Event::of_line(line, number).unwrap_or_else(|| panic!("`{topic}` has a line that is no event: {line}"));
+            (topic.clone(), text.lines().enumerate().map(event).collect())
         };
         Self { topic_prefix, topics: segments.iter().map(read).collect() }
+    }
+
+    /// Takes what was read from the topics of a stream. Progress records are no events.
+    #[track_caller]
+    pub(crate) fn of_records(records: &[Record], topic_prefix: &str) -> Self {
+        let mut topics = BTreeMap::<String, Vec<Event>>::new();
+        let progress = format!("{topic_prefix}.__progress");
+        for record in records.iter().filter(|record| record.topic != progress) {
+            let event = Event::of_record(record).unwrap_or_else(|| panic!("a record is no event: {record:?}"));
+            topics.entry(record.topic.clone()).or_default().push(event);
+        }
+        Self { topic_prefix: topic_prefix.to_owned(), topics: topics.into_iter().map(|(topic, events)| (topic, merged(events))).collect() }
     }
 
     /// The events of a table, such as `public.orders`.
@@ -105,17 +138,23 @@ impl Events {
         self.topics.keys().map(String::as_str)
     }
 
-    /// What `self` has beyond `earlier`, which has to be where it begins: nothing committed ever changes.
+    /// What `self` has beyond `earlier`: nothing committed ever changes.
     #[track_caller]
     pub(crate) fn since(&self, earlier: &Self) -> Self {
-        let beyond = |(topic, events): (&String, &Vec<Event>)| {
-            let rest = events.strip_prefix(earlier.topic(topic));
-            (topic.clone(), rest.unwrap_or_else(|| panic!("committed events of `{topic}` have changed")).to_vec())
-        };
-        for topic in earlier.topics() {
-            assert!(self.topics.contains_key(topic), "topic `{topic}` has vanished");
+        let mut beyond = self.clone();
+        for (topic, known) in &earlier.topics {
+            let events = beyond.topics.get_mut(topic).unwrap_or_else(|| panic!("topic `{topic}` has vanished"));
+            let mut known: BTreeMap<Place, &Event> = known.iter().map(|event| (event.place, event)).collect();
+            events.retain(|event| match known.remove(&event.place) {
+                None => true,
+                Some(same) => {
+                    assert_eq!(same, event, "a committed event of `{topic}` has changed");
+                    false
+                }
+            });
+            assert!(known.is_empty(), "committed events of `{topic}` have vanished: {known:?}");
         }
-        Self { topic_prefix: self.topic_prefix.clone(), topics: self.topics.iter().map(beyond).collect() }
+        beyond
     }
 
     #[track_caller]
@@ -128,18 +167,38 @@ impl Events {
         }
     }
 
-    /// A topic is one partition here, so its order rises as a whole: per key, and for rows without one.
+    /// The order of a partition rises as a whole: per key, and for rows without one.
     #[track_caller]
     pub(crate) fn assert_order_rises_per_key(&self) {
         for (topic, events) in &self.topics {
-            let mut last = "";
+            let mut last = BTreeMap::new();
             for event in events {
                 let Some(order) = event.order() else { continue };
-                assert!(last < order, "the order of `{topic}` falls from `{last}` to `{order}`: {event:?}");
-                last = order;
+                let last = last.entry(event.place.partition).or_insert("");
+                assert!(*last < order, "the order of `{topic}` falls from `{last}` to `{order}`: {event:?}");
+                *last = order;
             }
         }
     }
+}
+
+/// The events of a topic's partitions in the order of the stream. Those of one partition stay in theirs, even where it
+/// is wrong; a tombstone follows what is before it.
+fn merged(mut events: Vec<Event>) -> Vec<Event> {
+    events.sort_by_key(|event| event.place);
+    let mut reached = (0, String::new());
+    let mut stamped: Vec<(String, Event)> = Vec::with_capacity(events.len());
+    for event in events {
+        if reached.0 != event.place.partition {
+            reached = (event.place.partition, String::new());
+        }
+        if let Some(order) = event.order().filter(|order| *order > reached.1.as_str()) {
+            reached.1 = order.to_owned();
+        }
+        stamped.push((reached.1.clone(), event));
+    }
+    stamped.sort_by(|(one, _), (other, _)| one.cmp(other));
+    stamped.into_iter().map(|(_, event)| event).collect()
 }
 
 /// The whole segments before the last one, and of the last one what is committed.

@@ -4,6 +4,9 @@
 //! it no harm. It ends with the value, and prints the end of its log where a test fails.
 
 mod admin;
+pub(crate) mod proxy;
+pub(crate) mod reader;
+mod security;
 
 use std::fs::{self, File};
 use std::ops::Deref;
@@ -17,6 +20,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 use tempfile::TempDir;
 
+use self::proxy::Proxy;
 use super::{port, process, wait};
 
 /// For a start on a busy machine: two seconds on an idle one, three after SIGKILL.
@@ -27,7 +31,8 @@ const LOG_LINES_SHOWN: usize = 40;
 
 /// How a broker is to be made.
 pub(crate) struct Plan {
-    overrides: Vec<String>,
+    properties: Vec<String>,
+    is_secured: bool,
 }
 
 /// A broker, running or stopped.
@@ -35,7 +40,11 @@ pub(crate) struct Kafka {
     folder: TempDir,
     port: u16,
     controller_port: u16,
-    overrides: Vec<String>,
+    /// `None` where all are let in.
+    secure_port: Option<u16>,
+    /// To the same broker, by a listener of its own.
+    pub(crate) proxy: Proxy,
+    properties: Vec<String>,
     broker: Option<Child>,
 }
 
@@ -45,21 +54,38 @@ pub(crate) struct Shared(&'static Kafka);
 impl Plan {
     /// Sets a property, such as `message.max.bytes=10000`.
     pub(crate) fn with(mut self, property: &str) -> Self {
-        self.overrides.push(property.to_owned());
+        self.properties.push(property.to_owned());
         self
     }
 
     pub(crate) fn start(self) -> Kafka {
         wait::until_some(PATIENCE, "a broker finds its ports free", || {
-            let folder = tempfile::Builder::new().prefix("walgate-kafka-").tempdir().expect("the temporary folder is writable");
-            let (port, controller_port) = (port::free(), port::free());
-            let mut kafka = Kafka { folder, port, controller_port, overrides: self.overrides.clone(), broker: None };
+            let mut kafka = self.prepare();
             match kafka.try_start() {
                 Ok(()) => Some(kafka),
                 Err(_) if kafka.log().contains("Address already in use") => None,
                 Err(status) => panic!("the broker ended with {status} while it started"),
             }
         })
+    }
+
+    fn prepare(&self) -> Kafka {
+        let folder = tempfile::Builder::new().prefix("walgate-kafka-").tempdir().expect("the temporary folder is writable");
+        let [port, controller_port, proxied_port] = [(); 3].map(|()| port::free());
+        let proxy = Proxy::to(proxied_port);
+        let direct = format!("DIRECT://127.0.0.1:{port}");
+        let mut listeners = format!("listeners={direct},CONTROLLER://127.0.0.1:{controller_port},PROXIED://127.0.0.1:{proxied_port}");
+        let mut advertised = format!("advertised.listeners={direct},PROXIED://127.0.0.1:{}", proxy.port());
+        let secure_port = self.is_secured.then(port::free);
+        let mut properties = Vec::new();
+        if let Some(port) = secure_port {
+            listeners.push_str(&format!(",SECURE://127.0.0.1:{port}"));
+            advertised.push_str(&format!(",SECURE://localhost:{port}"));
+            properties = security::properties(folder.path());
+        }
+        properties.extend([listeners, advertised]);
+        properties.extend(self.properties.iter().cloned());
+        Kafka { folder, port, controller_port, secure_port, proxy, properties, broker: None }
     }
 }
 
@@ -85,7 +111,7 @@ impl Kafka {
     }
 
     fn plan() -> Plan {
-        Plan { overrides: Vec::new() }
+        Plan { properties: Vec::new(), is_secured: false }
     }
 
     /// A prefix for topics that no other test has.
@@ -124,7 +150,7 @@ impl Kafka {
 
     /// Stops it as a machine would that is suspended (SIGSTOP): connections stay and nothing answers.
     pub(crate) fn pause(&self) {
-        process::signal(self.broker.as_ref().expect("the broker runs"), Signal::STOP);
+        process::suspend(self.broker.as_ref().expect("the broker runs"));
     }
 
     /// Lets it go on after [`Kafka::pause`].
@@ -153,7 +179,7 @@ impl Kafka {
         let log = || File::options().create(true).append(true).open(self.path("log")).expect("the folder is writable");
         let mut command = Command::new(script("broker"));
         command.arg(self.path("data")).args([self.port.to_string(), self.controller_port.to_string()]);
-        command.args(self.overrides.iter().flat_map(|property| ["--override", property]));
+        command.args(self.properties.iter().flat_map(|property| ["--override", property]));
         let mut broker = command.stdin(Stdio::null()).stdout(log()).stderr(log()).spawn().expect("a script can be run");
         let serves = wait::until_some(PATIENCE, "the broker answers", || match ended(&mut broker) {
             Some(status) => Some(Err(status)),

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::time::Duration;
 
@@ -13,6 +13,17 @@ use super::wait;
 /// Sends `signal` to a process that was not waited for yet, so that its number is still its own.
 pub(crate) fn signal(child: &Child, signal: Signal) {
     kill_process(Pid::from_child(child), signal).expect("a child can be signalled");
+}
+
+/// Stops a process with SIGSTOP, and returns once none of its threads runs any more.
+pub(crate) fn suspend(child: &Child) {
+    signal(child, Signal::STOP);
+    let threads = format!("/proc/{}/task", child.id());
+    wait::until(Duration::from_secs(30), "all threads of a process are stopped", || {
+        let threads = fs::read_dir(&threads).expect("a child that was not waited for has threads");
+        let state = |thread: fs::DirEntry| field_after_name(&thread.path().join("stat"), 0);
+        threads.map(|thread| thread.expect("/proc is readable")).all(|thread| state(thread).is_none_or(|state| state == "T"))
+    });
 }
 
 /// Kills a server and all its processes as a machine would that loses power: none gets to run again.
@@ -83,8 +94,13 @@ fn runs(process: Pid) -> bool {
 
 /// The third and fourth field of `/proc/<pid>/stat`; `None` once the process is gone.
 fn state_and_parent(process: Pid) -> Option<(String, u32)> {
-    let stat = fs::read_to_string(format!("/proc/{}/stat", process.as_raw_nonzero())).ok()?;
+    let stat = PathBuf::from(format!("/proc/{}/stat", process.as_raw_nonzero()));
+    Some((field_after_name(&stat, 0)?, field_after_name(&stat, 1)?.parse().ok()?))
+}
+
+/// A field of a `stat` file, counted from the third; `None` once there is no such file.
+fn field_after_name(stat: &Path, index: usize) -> Option<String> {
+    let stat = fs::read_to_string(stat).ok()?;
     // The second field is the program's name in brackets, which may hold anything.
-    let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
-    Some((fields.next()?.to_owned(), fields.next()?.parse().ok()?))
+    Some(stat.rsplit_once(')')?.1.split_whitespace().nth(index)?.to_owned())
 }

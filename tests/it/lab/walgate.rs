@@ -15,6 +15,8 @@ use toml::{Table, Value};
 
 use super::events::Events;
 use super::json::Json;
+use super::kafka::Kafka;
+use super::kafka::reader::Reader;
 use super::postgres::Postgres;
 use super::{process, wait};
 
@@ -30,12 +32,16 @@ const PATIENCE: Duration = Duration::from_mins(2);
 /// How the program is to be started.
 pub(crate) struct Plan {
     config: Table,
+    kafka: Option<Reader>,
     fault: Option<String>,
 }
 
 /// The program with its folder, running or not.
 pub(crate) struct Walgate {
     folder: TempDir,
+    topic_prefix: String,
+    /// `None` where it writes to files.
+    kafka: Option<Reader>,
     service: Option<Child>,
 }
 
@@ -57,6 +63,16 @@ impl Plan {
         self
     }
 
+    /// To Kafka instead of files: six partitions a topic, under a prefix that no other test has.
+    pub(crate) fn to_kafka(mut self, kafka: &Kafka) -> Self {
+        self.kafka = Some(kafka.reader());
+        self.set("sink.kind", "kafka")
+            .set("sink.topic_prefix", kafka.fresh_prefix())
+            .set("sink.kafka.brokers", kafka.brokers())
+            .set("sink.kafka.partitions", 6)
+            .set("sink.kafka.replication", 1)
+    }
+
     /// Kills the program at a fail point: `name`, or `name*3` when it is reached for the third time. Only at the first
     /// start: [`Walgate::start_again`] goes on without.
     pub(crate) fn fault(mut self, point: &str) -> Self {
@@ -67,8 +83,10 @@ impl Plan {
     /// Writes the configuration without starting the service.
     pub(crate) fn prepare(self) -> Walgate {
         let folder = tempfile::Builder::new().prefix("walgate-test-").tempdir().expect("the temporary folder is writable");
-        let walgate = Walgate { folder, service: None };
-        let config = self.set("sink.file.directory", walgate.path("events")).set("store.directory", walgate.path("state")).config;
+        let topic_prefix = self.config["sink"]["topic_prefix"].as_str().expect("a prefix is text").to_owned();
+        let walgate = Walgate { folder, topic_prefix, kafka: self.kafka.clone(), service: None };
+        let plan = self.set("store.directory", walgate.path("state"));
+        let config = if plan.kafka.is_none() { plan.set("sink.file.directory", walgate.path("events")) } else { plan }.config;
         fs::write(walgate.path("consumer.toml"), toml::to_string(&config).expect("a table is TOML")).expect("a new folder is writable");
         walgate
     }
@@ -84,7 +102,7 @@ impl Plan {
 impl Walgate {
     /// A stream of everything in the schema `public`, to files, with a connection over TCP.
     pub(crate) fn of(postgres: &Postgres) -> Plan {
-        let plan = Plan { config: Table::new(), fault: None };
+        let plan = Plan { config: Table::new(), kafka: None, fault: None };
         plan.set("stream", STREAM)
             .set("source.url", postgres.url_tcp())
             .set("source.slot", SLOT)
@@ -215,7 +233,15 @@ impl Walgate {
     /// The committed events.
     #[track_caller]
     pub(crate) fn events(&self) -> Events {
-        Events::read(self.events_directory().as_ref(), STREAM)
+        match &self.kafka {
+            Some(kafka) => Events::of_records(&kafka.read_stream(&self.topic_prefix), &self.topic_prefix),
+            None => Events::read(self.events_directory().as_ref(), &self.topic_prefix),
+        }
+    }
+
+    /// What the names of all its topics begin with.
+    pub(crate) fn topic_prefix(&self) -> &str {
+        &self.topic_prefix
     }
 
     pub(crate) fn events_directory(&self) -> PathBuf {

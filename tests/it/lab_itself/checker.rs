@@ -32,17 +32,17 @@ fn read(topics: &[(&str, &[String])]) -> Events {
 }
 
 /// An event of transaction `txn`, number `n` in it; `id` and order come from both.
-fn event(txn: u32, n: &str, op: &str, key: &str, after: &str, unchanged: &str) -> String {
+pub(super) fn event(txn: u32, n: &str, op: &str, key: &str, after: &str, unchanged: &str) -> String {
     format!(
         r#"{{"key":{key},"value":{{"before":null,"after":{after},"source":{{"txId":{txn},"order":"{txn:08x}.{n}","unchanged":{unchanged}}},"op":"{op}"}},"headers":{{"id":"lab:7:1:0/{txn:X}:{n}"}}}}"#
     )
 }
 
-fn put(txn: u32, n: &str, op: &str, id: u32, text: &str) -> String {
+pub(super) fn put(txn: u32, n: &str, op: &str, id: u32, text: &str) -> String {
     event(txn, n, op, &format!(r#"{{"id":{id}}}"#), &format!(r#"{{"id":{id},"text":"{text}"}}"#), "null")
 }
 
-fn removed(txn: u32, n: &str, id: u32) -> [String; 2] {
+pub(super) fn removed(txn: u32, n: &str, id: u32) -> [String; 2] {
     let tombstone = format!(r#"{{"key":{{"id":{id}}},"value":null,"headers":{{"id":"lab:7:1:0/{txn:X}:{n}.1"}}}}"#);
     [event(txn, n, "d", &format!(r#"{{"id":{id}}}"#), "null", "null"), tombstone]
 }
@@ -53,7 +53,7 @@ fn texts(lines: &[String]) -> Vec<String> {
 }
 
 /// Whether a check fails, as it has to.
-fn is_seen(check: impl FnOnce()) -> bool {
+pub(super) fn is_seen(check: impl FnOnce()) -> bool {
     panic::catch_unwind(panic::AssertUnwindSafe(check)).is_err()
 }
 

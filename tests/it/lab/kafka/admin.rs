@@ -69,18 +69,6 @@ impl Kafka {
         entries.into_iter().filter_map(|entry| Some((entry.name, entry.value?))).collect()
     }
 
-    /// Per partition, where its log ends for a reader of committed records, or for one of everything.
-    #[track_caller]
-    pub(crate) fn ends(&self, topic: &str, isolation: &str) -> Vec<i64> {
-        let consumer: BaseConsumer = self.client(&[("isolation.level", isolation)]);
-        let count = self.partitions(topic).unwrap_or_else(|| panic!("there is no topic `{topic}`"));
-        let end = |partition| {
-            let partition = i32::try_from(partition).expect("a partition's number is an `i32`");
-            consumer.fetch_watermarks(topic, partition, PATIENCE).unwrap_or_else(|error| panic!("the end of `{topic}`: {error}")).1
-        };
-        (0..count).map(end).collect()
-    }
-
     /// A client with settings of its own.
     #[track_caller]
     pub(crate) fn client<T: FromClientConfig>(&self, settings: &[(&str, &str)]) -> T {
