@@ -92,7 +92,7 @@ impl SourceError {
 /// same on every connection. In the form of the start-up parameter `options`.
 #[must_use]
 pub fn fixed_settings() -> String {
-    const SETTINGS: [(&str, &str); 17] = [
+    const SETTINGS: [(&str, &str); 18] = [
         ("datestyle", "ISO"),
         ("intervalstyle", "postgres"),
         ("timezone", "UTC"),
@@ -105,6 +105,7 @@ pub fn fixed_settings() -> String {
         ("statement_timeout", "0"),
         ("lock_timeout", "0"),
         ("idle_in_transaction_session_timeout", "0"),
+        ("idle_session_timeout", "0"),
         ("default_transaction_isolation", "read\\ committed"),
         ("default_transaction_deferrable", "off"),
         ("synchronize_seqscans", "off"),
@@ -113,6 +114,10 @@ pub fn fixed_settings() -> String {
     ];
     SETTINGS.iter().map(|(name, value)| format!("-c {name}={value}")).collect::<Vec<_>>().join(" ")
 }
+
+/// Of the same kind as [`fixed_settings`], but not known to every server: a statement for after the connection is made.
+pub const LATER_SETTINGS: &str =
+    "SELECT set_config('transaction_timeout', '0', false) WHERE current_setting('server_version_num')::int >= 170000";
 
 /// An identifier, quoted.
 #[must_use]

@@ -1,11 +1,15 @@
 //! An ordinary SQL connection for catalogs and control functions. Simple protocol throughout: values are the
 //! server's text, and no prepared statement can be invalidated by a change of a table.
 
+use std::future::Future;
 use std::time::Duration;
 
 use tokio_postgres::{NoTls, SimpleQueryMessage, SimpleQueryRow};
 
-use crate::postgres::{SourceError, fixed_settings};
+use crate::postgres::{LATER_SETTINGS, SourceError, fixed_settings};
+
+/// A statement on the catalogs that takes longer than this has lost its server.
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// A client and the task that drives its connection.
 pub struct Sql {
@@ -43,7 +47,9 @@ impl Sql {
                 tracing::debug!(error = %error, "an SQL connection ended");
             }
         });
-        Ok(Self { client, driver })
+        let sql = Self { client, driver };
+        sql.run("set the later settings", LATER_SETTINGS).await?;
+        Ok(sql)
     }
 
     /// Runs a statement and gives its rows.
@@ -51,7 +57,7 @@ impl Sql {
     /// # Errors
     /// The server's error, or the connection's.
     pub async fn rows(&self, doing: &'static str, statement: &str) -> Result<Vec<SqlRow>, SourceError> {
-        let messages = self.client.simple_query(statement).await.map_err(|source| SourceError::Sql { doing, source })?;
+        let messages = within_patience(doing, self.client.simple_query(statement)).await?;
         Ok(messages
             .into_iter()
             .filter_map(|message| match message {
@@ -74,7 +80,14 @@ impl Sql {
     /// # Errors
     /// The server's error, or the connection's.
     pub async fn run(&self, doing: &'static str, statement: &str) -> Result<(), SourceError> {
-        self.client.batch_execute(statement).await.map_err(|source| SourceError::Sql { doing, source })
+        within_patience(doing, self.client.batch_execute(statement)).await
+    }
+}
+
+async fn within_patience<T>(doing: &'static str, answer: impl Future<Output = Result<T, tokio_postgres::Error>>) -> Result<T, SourceError> {
+    match tokio::time::timeout(PATIENCE, answer).await {
+        Ok(answer) => answer.map_err(|source| SourceError::Sql { doing, source }),
+        Err(_) => Err(SourceError::Silent { seconds: PATIENCE.as_secs() }),
     }
 }
 

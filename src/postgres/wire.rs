@@ -15,7 +15,7 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_postgres::config::Host;
 
-use crate::postgres::{ServerError, SourceError, fixed_settings};
+use crate::postgres::{LATER_SETTINGS, ServerError, SourceError, fixed_settings};
 
 /// Bytes asked of the socket at a time. A hot walsender sends a message per system call; one read then takes
 /// hundreds of them.
@@ -87,6 +87,7 @@ impl Wire {
                     backend_pid: 0,
                 };
                 wire.start_up(config, purpose, application_name).await?;
+                wire.query("set the later settings", LATER_SETTINGS).await?;
                 Ok(wire)
             };
             match tokio::time::timeout(timeout, attempt).await {
