@@ -1,13 +1,15 @@
 //! Questions to the source that the stream does not answer: catalogs, chunks, snapshots, the nudge of an idle
 //! server. A task of its own, so that the emitter never waits for SQL unless a row cannot be encoded without.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crossbeam_channel::Sender;
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 
+use crate::config::TablePattern;
 use crate::event::plan::TableFacts;
 use crate::lsn::{Oid, Xid};
 use crate::pipeline::input::Input;
@@ -17,9 +19,13 @@ use crate::postgres::sql::Sql;
 use crate::postgres::{SourceError, publication};
 use crate::splice::read::{Reader, Request};
 use crate::splice::snapshot::Snapshot;
+use crate::telemetry::Chain;
 
 /// How often the published tables are looked at: a table added without traffic is noticed this late.
 const PUBLISHED_INTERVAL: Duration = Duration::from_secs(3);
+
+/// How often tables that were made meanwhile are published.
+const UNPUBLISHED_INTERVAL: Duration = Duration::from_secs(15);
 
 /// A question; answers come as [`Input`].
 #[derive(Debug)]
@@ -58,8 +64,17 @@ impl Desk {
 
     /// Asks the server for a keepalive.
     pub fn ask_for_keepalive(&self) {
-        self.ask.store(true, Ordering::Relaxed);
+        self.ask.notify_one();
     }
+}
+
+/// What is looked at unasked.
+pub struct Watched {
+    pub publication: String,
+    /// Tables that walgate sees to being published, those made later among them.
+    pub sees_to: Vec<TablePattern>,
+    /// Of these, the tables that it was said of that they are not.
+    pub left_out: BTreeSet<String>,
 }
 
 /// Answers questions, and looks at the published tables from time to time, until the emitter is gone.
@@ -69,19 +84,20 @@ impl Desk {
 pub async fn run(
     sql: Arc<Sql>,
     version: u32,
-    publication_name: String,
+    mut watched: Watched,
     mut reader: Reader,
     mut questions: mpsc::UnboundedReceiver<Question>,
     inputs: Sender<Input>,
 ) -> Result<(), SourceError> {
     let mut published = tokio::time::interval(PUBLISHED_INTERVAL);
+    let mut unpublished = tokio::time::interval_at(Instant::now() + UNPUBLISHED_INTERVAL, UNPUBLISHED_INTERVAL);
     loop {
         let answer = tokio::select! {
             biased;
             question = questions.recv() => match question {
                 None => return Ok(()),
                 Some(Question::Chunk(number, request)) => Input::Chunk(number, reader.read(&request).await),
-                Some(Question::Table(number, oid)) => Input::Table(number, Box::new(look_at_table(&sql, version, &publication_name, oid).await)),
+                Some(Question::Table(number, oid)) => Input::Table(number, Box::new(look_at_table(&sql, version, &watched.publication, oid).await)),
                 Some(Question::Snapshot) => Input::Snapshot(current_snapshot(&sql).await?),
                 Some(Question::Nudge) => {
                     sql.run(
@@ -92,9 +108,16 @@ pub async fn run(
                     continue;
                 }
             },
+            _ = unpublished.tick(), if !watched.sees_to.is_empty() => {
+                // The tables that are published already go on, whatever may not be done for others.
+                if let Err(error) = publication::see_to(&sql, &watched.publication, &watched.sees_to, &mut watched.left_out).await {
+                    tracing::warn!(error = %Chain(&error), "new tables cannot be published");
+                }
+                continue;
+            }
             _ = published.tick() => {
-                let all_operations = publication::look(&sql, &publication_name).await?.is_some_and(|publication| publication.all_operations());
-                let tables = publication::tables(&sql, version, &publication_name).await?;
+                let all_operations = publication::look(&sql, &watched.publication).await?.is_some_and(|publication| publication.all_operations());
+                let tables = publication::tables(&sql, version, &watched.publication).await?;
                 Input::Published { tables, all_operations, next_xid: next_xid(&sql).await? }
             }
         };

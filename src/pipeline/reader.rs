@@ -5,11 +5,10 @@
 //! stream is hot and the next room still has work, it lets data gather in the socket for a moment.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crossbeam_channel::Sender;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::Instant;
 
 use crate::postgres::SourceError;
@@ -37,7 +36,7 @@ pub struct Chunk {
 }
 
 /// Asks the server for a keepalive: set by the emitter, which waits for the stream to pass a position.
-pub type Ask = Arc<AtomicBool>;
+pub type Ask = Arc<Notify>;
 
 /// Reads until the stream ends, the emitter is gone or `stop` says so.
 ///
@@ -58,6 +57,7 @@ pub async fn run(
     let mut heard = Instant::now();
     let mut asked_at = Instant::now();
     loop {
+        let mut asked = false;
         // In this order: what is durable goes back first; then the timer; data last, so that it cannot crowd out the others.
         tokio::select! {
             biased;
@@ -67,6 +67,7 @@ pub async fn run(
                 }
                 status_due = Instant::now();
             }
+            () = ask.notified() => asked = true,
             _ = ticks.tick() => {}
             messages = wire.whole_messages("stream changes") => {
                 let messages = messages?;
@@ -98,7 +99,7 @@ pub async fn run(
         if now.duration_since(heard) > silence {
             return Err(SourceError::Silent { seconds: silence.as_secs() });
         }
-        let wants = ask.swap(false, Ordering::Relaxed) || now.duration_since(heard.max(asked_at)) > silence / 3;
+        let wants = asked || now.duration_since(heard.max(asked_at)) > silence / 3;
         if wants || now >= status_due {
             if wants {
                 asked_at = now;

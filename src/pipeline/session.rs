@@ -1,9 +1,8 @@
 //! One session: look at everything, decide, and stream until something ends it. Every error ends the session; the
 //! next one begins from what is durable, so that there is one way to recover, and it is the way of every start.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crossbeam_channel::{Receiver, Sender};
@@ -24,7 +23,7 @@ use crate::pipeline::emitter::{Emitter, Ended, PublishedAtStart, Setting};
 use crate::pipeline::error::SessionError;
 use crate::pipeline::index::Index;
 use crate::pipeline::input::Input;
-use crate::pipeline::reader;
+use crate::pipeline::reader::{self, Ask};
 use crate::pipeline::watch::{WATCH_INTERVAL, WalWatch};
 use crate::postgres::publication::Publication;
 use crate::postgres::slot::SlotSeen;
@@ -92,7 +91,10 @@ impl Service {
         let sql = Arc::new(Sql::connect(&config.source.postgres, &name, timeout).await?);
         let mut wire = Wire::connect(&config.source.postgres, Purpose::Replication, &name, timeout).await?;
         let system = system::look(&sql, &mut wire).await?;
-        self.see_to_publication(&sql, &system).await?;
+        let mut left_out = BTreeSet::new();
+        if config.source.create && !system.in_recovery {
+            publication::see_to(&sql, &config.source.publication, &config.source.tables, &mut left_out).await?;
+        }
         self.wait_for_lock_and_slot(&sql, system.version).await?;
         if let Some((progress, tables)) = held.as_mut().filter(|_| !store_is_same && !sink_lost) {
             self.adopt(progress, tables, &sql).await?;
@@ -148,7 +150,7 @@ impl Service {
         replication::start(&mut wire, &config.source.slot, start.progress.end_lsn, &options).await?;
         self.look_again(&sql, &system, &start, wire.backend_pid()).await?;
         wire.set_message_bytes_max(config.sink.event_bytes_max.saturating_mul(2));
-        self.stream(start, sql, wire, &system, published).await
+        self.stream(start, sql, wire, &system, published, left_out).await
     }
 
     /// Opens the sink, settles the staged batch by its record, and sees whether the store is that of the same batch.
@@ -210,33 +212,6 @@ impl Service {
         let sink = self.sink.as_mut().ok_or(SessionError::SinkGone)?;
         let _receipt = sink.deliver(&Batch::default(), progress, tables)?;
         self.store.adopt(progress, tables)?;
-        Ok(())
-    }
-
-    async fn see_to_publication(&self, sql: &Sql, system: &System) -> Result<(), SessionError> {
-        let source = &self.config.source;
-        if !source.create || system.in_recovery {
-            return Ok(());
-        }
-        let wanted = publication::wanted(sql, &source.publication, &source.tables).await?;
-        for table in wanted.iter().filter(|table| !table.published && !table.identifiable) {
-            tracing::warn!(
-                table = format!("{}.{}", table.schema, table.name),
-                "not published: it has no primary key and no replica identity, so its UPDATE and DELETE would fail"
-            );
-        }
-        let add = publication::to_add(&wanted);
-        match publication::look(sql, &source.publication).await? {
-            None if !source.tables.is_empty() => {
-                sql.run("create the publication", &publication::create_statement(&source.publication, &add)).await?;
-                tracing::info!(publication = source.publication, tables = add.len(), "publication created");
-            }
-            Some(publication) if !add.is_empty() && !publication.all_tables => {
-                sql.run("add tables to the publication", &publication::add_statement(&source.publication, &add)).await?;
-                tracing::info!(publication = source.publication, tables = add.len(), "tables added to the publication");
-            }
-            _ => {}
-        }
         Ok(())
     }
 
@@ -424,11 +399,12 @@ impl Service {
         Ok(batch)
     }
 
-    /// The slot after `START_REPLICATION`: ours, and not past the position.
+    /// The slot after `START_REPLICATION`: ours, and not past the position. Where decoding failed at once nobody reads it
+    /// any more; the stream says why.
     async fn look_again(&self, sql: &Sql, system: &System, start: &Start, backend_pid: i32) -> Result<(), SessionError> {
         match slot::look(sql, system.version, &self.config.source.slot).await? {
             SlotSeen::Present(slot)
-                if slot.active_pid == Some(backend_pid)
+                if slot.active_pid.is_none_or(|pid| pid == backend_pid)
                     && slot.confirmed_flush_lsn.is_some_and(|confirmed| confirmed <= start.progress.end_lsn) =>
             {
                 Ok(())
@@ -445,6 +421,7 @@ impl Service {
         wire: Wire,
         system: &System,
         published: PublishedAtStart,
+        left_out: BTreeSet<String>,
     ) -> Result<(), SessionError> {
         let config = Arc::clone(&self.config);
         let Start { progress, tables, recorded } = start;
@@ -485,7 +462,7 @@ impl Service {
         let (inputs, inputs_in) = crossbeam_channel::unbounded();
         let (batches, batches_in) = crossbeam_channel::bounded(BATCHES_WAITING);
         let (questions, questions_in) = mpsc::unbounded_channel();
-        let ask = Arc::new(AtomicBool::new(false));
+        let ask = Ask::default();
         let desk = Desk { runtime: tokio::runtime::Handle::current(), sql: Arc::clone(&sql), questions, ask: Arc::clone(&ask) };
         let name = format!("walgate {}", config.stream);
         let chunk_reader = Reader::new(
@@ -510,7 +487,11 @@ impl Service {
         let answering = tokio::spawn(desk::run(
             Arc::clone(&sql),
             system.version,
-            config.source.publication.clone(),
+            desk::Watched {
+                publication: config.source.publication.clone(),
+                sees_to: if config.source.create { config.source.tables.clone() } else { Vec::new() },
+                left_out,
+            },
             chunk_reader,
             questions_in,
             inputs.clone(),
@@ -604,7 +585,9 @@ impl Service {
                     }
                 }
                 _ = watch_wal.tick() => {
-                    if let Ok(SlotSeen::Present(slot)) = slot::look(sql, version, &self.config.source.slot).await {
+                    // A server that has gone silent must not keep the others from being heard.
+                    let look = slot::look(sql, version, &self.config.source.slot);
+                    if let Ok(Ok(SlotSeen::Present(slot))) = tokio::time::timeout(WATCH_INTERVAL, look).await {
                         watch.see(&slot, Instant::now(), &self.board);
                     }
                 }
@@ -620,9 +603,11 @@ impl Service {
         let mut outcome = ended;
         if emitted.is_none() {
             // Asked to stop, the emitter may end the reader before its own end is heard of.
-            let stopped = matches!(emitting.await, Ok(Ok(Ended::Stopped)));
-            if stopping && stopped {
-                outcome = Ok(());
+            match emitting.await {
+                Ok(Ok(Ended::Stopped)) if stopping => outcome = Ok(()),
+                // The others end because the emitter did: its error is the cause.
+                Ok(Err(error)) if !matches!(error, SessionError::DeliveryEnded) => outcome = Err(error),
+                _ => {}
             }
         }
         if delivered.is_none()

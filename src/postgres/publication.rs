@@ -1,5 +1,7 @@
 //! The publication: which tables the stream carries, and how walgate sees to it that they are in it.
 
+use std::collections::BTreeSet;
+
 use crate::config::TablePattern;
 use crate::lsn::Oid;
 use crate::postgres::sql::Sql;
@@ -157,6 +159,32 @@ pub async fn wanted(sql: &Sql, publication: &str, patterns: &[TablePattern]) -> 
             })
         })
         .collect()
+}
+
+/// Sees to it that the tables that match `patterns` are published: makes the publication where it is missing, adds those
+/// that publishing does not harm, and says once which it leaves out (`left_out`).
+///
+/// # Errors
+/// The server's; among them that the role owns neither publication nor tables.
+pub async fn see_to(sql: &Sql, name: &str, patterns: &[TablePattern], left_out: &mut BTreeSet<String>) -> Result<(), SourceError> {
+    let wanted = wanted(sql, name, patterns).await?;
+    let unidentifiable = wanted.iter().filter(|table| !table.published && !table.identifiable);
+    for table in unidentifiable.map(|table| format!("{}.{}", table.schema, table.name)).filter(|table| left_out.insert(table.clone())) {
+        tracing::warn!(table, "not published: it has no primary key and no replica identity, so its UPDATE and DELETE would fail");
+    }
+    let add = to_add(&wanted);
+    match look(sql, name).await? {
+        None if !patterns.is_empty() => {
+            sql.run("create the publication", &create_statement(name, &add)).await?;
+            tracing::info!(publication = name, tables = add.len(), "publication created");
+        }
+        Some(publication) if !add.is_empty() && !publication.all_tables => {
+            sql.run("add tables to the publication", &add_statement(name, &add)).await?;
+            tracing::info!(publication = name, tables = add.len(), "tables added to the publication");
+        }
+        _ => {}
+    }
+    Ok(())
 }
 
 /// The tables to add: those not published yet that publishing does not harm. A table without identity would

@@ -70,3 +70,19 @@ fn another_primary_key_sends_every_row_under_it() {
     after.assert_no_duplicate_ids();
     after.assert_equals_table(&postgres, "public.item");
 }
+
+#[test]
+fn an_empty_database_is_streamed_and_a_table_made_later_is_published_and_read() {
+    let postgres = Postgres::start();
+    postgres.sql("ALTER ROLE walgate SET idle_session_timeout = '1s'");
+    let mut walgate = Walgate::of(&postgres).start();
+    walgate.wait_for_state("streaming");
+    postgres.sql(ITEMS);
+    walgate.wait_for_rebuild(2);
+    postgres.sql(CHANGES);
+    walgate.wait_until_caught_up(&postgres);
+    let events = walgate.events();
+    events.assert_no_duplicate_ids();
+    events.assert_equals_table(&postgres, "public.item");
+    assert!(!walgate.stderr().contains("session ended"), "one session does all of it");
+}

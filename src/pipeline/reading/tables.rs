@@ -46,6 +46,12 @@ impl Emitter {
                 None => {}
             }
         }
+        if self.progress.rebuild.as_ref().is_some_and(|rebuild| rebuild.tables.is_empty()) {
+            // Nothing is published: what was due is done.
+            self.write_mark(mark::Mark::Begin);
+            self.write_mark(mark::Mark::End);
+            self.progress.rebuild = None;
+        }
         if self.setting.complete_index && self.progress.rebuild.is_none() {
             self.setting.complete_index = false;
             let incomplete: Vec<String> = self
