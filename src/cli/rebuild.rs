@@ -144,6 +144,14 @@ fn follow(config: &Config, id: u64) -> anyhow::Result<Exit> {
         std::thread::sleep(LOOK);
     };
     bar.finish_and_clear();
+    if ![status.get("rebuild"), status.get("last_rebuild")]
+        .into_iter()
+        .flatten()
+        .any(|later| later.get("id").and_then(Json::as_u64) >= Some(id))
+    {
+        super::complain(&format!("the service knows nothing of rebuild {id}: repeat it"));
+        return Ok(Exit::Refused);
+    }
     // Where a later one has read the same tables, their counts are not known any more.
     let counted = status.get("last_rebuild").filter(|ended| is(ended, id)).map(|ended| format!(": {}", counts(ended))).unwrap_or_default();
     writeln!(std::io::stdout().lock(), "rebuild {id} ended{counted}")?;

@@ -9,8 +9,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crossbeam_channel::{Receiver, Sender};
+use tokio::sync::oneshot;
 
 use crate::admin::board::Board;
+use crate::admin::control::Verdict;
 use crate::admission::Transaction;
 use crate::batch::Batch;
 use crate::config::{BatchLimits, Format};
@@ -116,7 +118,23 @@ pub struct Emitter {
     pub(super) all_operations: bool,
     pub(super) reading: Reading,
     messages_topic: Arc<Topic>,
+    promised: Vec<Promise>,
     stopping: bool,
+}
+
+/// An answer to an operator, to be given once a batch is delivered.
+struct Promise {
+    batch: u64,
+    verdict: Verdict,
+    reply: oneshot::Sender<Verdict>,
+}
+
+impl Promise {
+    fn keep(self) {
+        if self.reply.send(self.verdict).is_err() {
+            tracing::debug!("who asked for a rebuild is gone");
+        }
+    }
 }
 
 impl Emitter {
@@ -164,6 +182,7 @@ impl Emitter {
             all_operations,
             reading: Reading::default(),
             messages_topic,
+            promised: Vec::new(),
             stopping: false,
         })
     }
@@ -219,6 +238,9 @@ impl Emitter {
                 if let Some(closed) = self.index.applied(number) {
                     self.show(&closed.progress);
                 }
+                for promise in self.promised.extract_if(.., |promise| promise.batch <= number) {
+                    promise.keep();
+                }
             }
             Input::Chunk(number, answer) => self.chunk_was_read(number, answer?)?,
             Input::Table(number, answer) => self.table_was_looked_at(number, (*answer)?)?,
@@ -232,9 +254,13 @@ impl Emitter {
                     return Ok(()); // who asked was told that nobody listens
                 }
                 let verdict = self.operator_asks(&tables, resend);
-                self.show(&self.progress); // before the answer: whoever asks for the status next finds the rebuild
-                if reply.send(verdict).is_err() {
-                    tracing::debug!("who asked for a rebuild is gone");
+                // Who asked hears of it when it is durable, and not before.
+                let batch = if self.has_something_to_record() { self.number } else { self.number - 1 };
+                let promise = Promise { batch, verdict, reply };
+                if batch == self.number || self.index.in_flight() > 0 {
+                    self.promised.push(promise);
+                } else {
+                    promise.keep();
                 }
             }
             Input::Stop => self.stopping = true,
@@ -407,7 +433,7 @@ impl Emitter {
     /// A transaction larger than a batch may be goes on in the next one, marked by its ordinal and prefix digest.
     fn split_if_large(&mut self) -> Result<(), SessionError> {
         let bytes = (self.batch.bytes() - self.transaction_start.min(self.batch.bytes())) as u64;
-        let large = bytes >= self.setting.limits.transaction_bytes_max || self.index.building.bytes() >= CHANGES_BYTES_MAX;
+        let large = bytes.max(self.index.building.bytes() as u64) >= self.setting.limits.transaction_bytes_max;
         let Some(transaction) = self.transaction.as_ref().filter(|transaction| large && transaction.delivers()) else { return Ok(()) };
         self.progress.split = Some(transaction.split());
         self.close()

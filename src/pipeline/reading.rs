@@ -28,8 +28,6 @@ use crate::store::index::IndexRecord;
 
 /// Keys read again, or swept, at one boundary.
 const KEYS_AT_ONCE: usize = 500;
-/// A chunk whose notes grow past this starts again.
-const NOTES_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// Between two tries of a chunk whose snapshot does not see enough yet.
 const RETAKE: Duration = Duration::from_millis(100);
 /// While the stream has not passed a chunk's position: between two requests for a keepalive, and until an idle
@@ -72,7 +70,7 @@ struct Open {
     /// The next try, where the last one has to be repeated.
     retake_at: Option<Instant>,
     waits_since: Option<Instant>,
-    asked: Instant,
+    asked: Option<Instant>,
     nudged: bool,
 }
 
@@ -162,7 +160,7 @@ impl Emitter {
         let topic = current.topic.clone();
         let Some(journal) = self.journals.get(&topic) else { return Ok(false) };
         if let Some(chunk) = &mut current.chunk {
-            if chunk.notes.bytes() > NOTES_BYTES_MAX {
+            if chunk.notes.overflowed() {
                 current.chunk = None;
                 return Ok(true);
             }
@@ -211,8 +209,8 @@ impl Emitter {
         let Some(chunk) = self.reading.current.as_mut().and_then(|current| current.chunk.as_mut()) else { return };
         let now = Instant::now();
         let since = *chunk.waits_since.get_or_insert(now);
-        if now.duration_since(chunk.asked) >= ASK {
-            chunk.asked = now;
+        if chunk.asked.is_none_or(|asked| now.duration_since(asked) >= ASK) {
+            chunk.asked = Some(now);
             self.desk.ask_for_keepalive();
         }
         if self.setting.nudge && !chunk.nudged && now.duration_since(since) >= NUDGE {
@@ -242,9 +240,8 @@ impl Emitter {
         let request = Request { table: Arc::clone(&planned.catalog), key, range, must_see, bytes_max };
         self.reading.asked += 1;
         self.desk.question(Question::Chunk(self.reading.asked, Box::new(request.clone())));
-        let now = Instant::now();
         current.chunk =
-            Some(Open { request, notes: Notes::default(), read: None, retake_at: None, waits_since: None, asked: now, nudged: false });
+            Some(Open { request, notes: Notes::default(), read: None, retake_at: None, waits_since: None, asked: None, nudged: false });
         Ok(false)
     }
 

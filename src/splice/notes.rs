@@ -6,7 +6,10 @@ use crate::event::digest::key_digest;
 use crate::pgoutput::message::Value;
 
 /// Memory of a note besides its values.
-const NOTE_BYTES: usize = 64;
+const NOTE_BYTES: usize = 96;
+
+/// Notes past this are thrown away, and their chunk begins anew.
+const NOTES_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 /// A value that an UPDATE carried.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,29 +33,41 @@ pub struct Notes {
     keys: HashMap<u128, Note>,
     /// A TRUNCATE came: every row of the chunk is dropped.
     truncated: bool,
+    overflowed: bool,
     bytes: usize,
 }
 
 impl Notes {
     /// INSERT, UPDATE with all values, DELETE, either key of a key change.
     pub fn settled(&mut self, index_key: &[u8]) {
-        self.keys.insert(key_digest(index_key), Note::Settled);
-        self.bytes += NOTE_BYTES;
+        if self.has_room(NOTE_BYTES) {
+            self.keys.insert(key_digest(index_key), Note::Settled);
+        }
+    }
+
+    /// Room for a note; where there is none, none is kept any more.
+    fn has_room(&mut self, bytes: usize) -> bool {
+        self.bytes += bytes;
+        if self.bytes > NOTES_BYTES_MAX {
+            self.keys = HashMap::new();
+            self.overflowed = true;
+        }
+        !self.overflowed
     }
 
     /// UPDATE with a value missing. `row` has [`Value::Unchanged`] where it is.
     pub fn partial(&mut self, index_key: &[u8], row: &[Value<'_>]) {
-        self.bytes += NOTE_BYTES;
+        let carried = |value: &Value<'_>| if let Value::Text(text) = value { text.len() } else { 0 };
+        if !self.has_room(NOTE_BYTES + row.iter().map(carried).sum::<usize>()) {
+            return;
+        }
         let note = self.keys.entry(key_digest(index_key)).or_insert_with(|| Note::Partial(Vec::new()));
         let Note::Partial(values) = note else { return };
         for (column, value) in row.iter().enumerate() {
             let known = match value {
                 Value::Unchanged => continue,
                 Value::Null => Known::Null,
-                Value::Text(text) => {
-                    self.bytes += text.len();
-                    Known::Text((*text).into())
-                }
+                Value::Text(text) => Known::Text((*text).into()),
             };
             match values.iter_mut().find(|(of, _)| *of == column) {
                 Some((_, held)) => *held = known,
@@ -64,7 +79,6 @@ impl Notes {
     pub fn truncate(&mut self) {
         self.truncated = true;
         self.keys.clear();
-        self.bytes = 0;
     }
 
     /// What became of a key of the chunk; `None`: nothing, its row stands.
@@ -73,10 +87,10 @@ impl Notes {
         if self.truncated { Some(&Note::Settled) } else { self.keys.get(&key_digest(index_key)) }
     }
 
-    /// Memory held, in bytes.
+    /// Whether notes were thrown away for want of room: the chunk cannot be placed.
     #[must_use]
-    pub fn bytes(&self) -> usize {
-        self.bytes
+    pub fn overflowed(&self) -> bool {
+        self.overflowed
     }
 }
 
@@ -95,6 +109,16 @@ mod tests {
         notes.partial(b"k", &[Value::Text(b"3"), Value::Unchanged, Value::Null]);
         assert_eq!(notes.of(b"k"), Some(&Note::Settled));
         assert_eq!(notes.of(b"other"), None);
+    }
+
+    #[test]
+    fn notes_that_grow_too_large_say_so_and_are_kept_no_more() {
+        let mut notes = Notes::default();
+        let large = vec![b'x'; NOTES_BYTES_MAX / 2];
+        notes.partial(b"1", &[Value::Text(&large)]);
+        assert!(!notes.overflowed());
+        notes.partial(b"2", &[Value::Text(&large)]);
+        assert!(notes.overflowed() && notes.of(b"1").is_none());
     }
 
     #[test]

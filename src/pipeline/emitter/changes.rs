@@ -144,7 +144,7 @@ impl Emitter {
                 self.index.building.clear_topic(number);
             }
         }
-        Ok(())
+        self.split_if_large()
     }
 
     pub(super) fn logical_message(&mut self, lsn: Lsn, bytes: &[u8], prefix: &str, content: &[u8]) -> Result<(), SessionError> {
@@ -161,7 +161,7 @@ impl Emitter {
             prefix,
             content,
         )?;
-        Ok(())
+        self.split_if_large()
     }
 
     /// A message outside transactions has an LSN of its own, and a high-water mark of its own.
@@ -175,7 +175,7 @@ impl Emitter {
         }
         let moment = moment(None, None, lsn);
         self.setting.envelope.logical_message(&mut self.batch, &self.messages_topic, Origin::Message { lsn }, &moment, prefix, content)?;
-        Ok(())
+        if self.batch_is_full() && self.transaction.is_none() { self.close() } else { Ok(()) }
     }
 
     fn emit(
