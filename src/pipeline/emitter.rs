@@ -354,7 +354,12 @@ impl Emitter {
             || self.index.building.bytes() >= CHANGES_BYTES_MAX
     }
 
-    fn has_something_to_record(&self) -> bool {
+    /// Number of the batch being built.
+    pub(super) fn next_batch(&self) -> u64 {
+        self.number
+    }
+
+    pub(super) fn has_something_to_record(&self) -> bool {
         !self.batch.is_empty() || !self.index.building.is_empty() || !self.changed.is_empty()
     }
 

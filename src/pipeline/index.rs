@@ -1,7 +1,7 @@
 //! The row index as of every event emitted so far: the batch being built, then the batches in flight, then the
 //! store. A rebuild that looked at the store alone would delete what a batch in flight has just inserted.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::pipeline::closed::Closed;
@@ -9,6 +9,9 @@ use crate::store::changes::{Changes, Lookup};
 use crate::store::index::TopicNumber;
 use crate::store::rows::RowEntry;
 use crate::store::{Store, StoreError};
+
+/// Keys looked at in one go for one that is on the re-read list still.
+const REREADS_PAGE: usize = 100;
 
 /// Look-ups and changes of the index.
 pub struct Index {
@@ -44,29 +47,28 @@ impl Index {
         self.store.row(topic, key)
     }
 
-    /// Keys that are to be read again, at most about `limit`; empty when there are none.
+    /// Whether any key of a topic is to be read again.
     ///
     /// # Errors
     /// The store's.
-    pub fn rereads(&self, topic: TopicNumber, limit: usize) -> Result<Vec<Vec<u8>>, StoreError> {
+    pub fn has_rereads(&self, topic: TopicNumber) -> Result<bool, StoreError> {
         let layers = || self.in_flight.iter().map(|closed| &closed.changes).chain(std::iter::once(&self.building));
-        let mut keys = BTreeSet::new();
-        for changes in layers() {
-            keys.extend(changes.rereads(topic).take(limit).map(<[u8]>::to_vec));
-        }
         // What the newest batch that speaks of a key says, counts; a cleared topic has none.
-        let listed = |key: &[u8]| layers().rev().find_map(|changes| changes.reread(topic, key));
+        let listed = |key: &[u8]| layers().rev().find_map(|changes| changes.reread(topic, key)) != Some(false);
+        if layers().any(|changes| changes.rereads(topic).any(listed)) {
+            return Ok(true);
+        }
         let mut after: Option<Vec<u8>> = None;
-        while keys.len() < limit {
-            let page = self.store.rereads_page(topic, after.as_deref(), limit)?;
-            let full = page.len() == limit;
+        loop {
+            let page = self.store.rereads_page(topic, after.as_deref(), REREADS_PAGE)?;
+            if page.iter().any(|key| listed(key)) {
+                return Ok(true);
+            }
             after = page.last().cloned();
-            keys.extend(page.into_iter().filter(|key| listed(key) != Some(false)));
-            if !full {
-                break;
+            if page.len() < REREADS_PAGE {
+                return Ok(false);
             }
         }
-        Ok(keys.into_iter().filter(|key| listed(key) != Some(false)).take(limit).collect())
     }
 
     /// The batch being built is closed: its changes go with it.
@@ -87,6 +89,12 @@ impl Index {
             last = Some(closed);
         }
         last
+    }
+
+    /// Number of the oldest batch that is not applied yet.
+    #[must_use]
+    pub fn first_in_flight(&self) -> Option<u64> {
+        self.in_flight.front().map(|closed| closed.number)
     }
 
     #[must_use]

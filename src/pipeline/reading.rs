@@ -1,8 +1,10 @@
 //! The tables being read beside the stream: which one is next, which of its chunks is open, and what happens at a
 //! boundary. One chunk at a time; everything durable about it is in the journal, in the batch that makes it true.
 
+mod pass;
 mod placing;
 mod rereads;
+mod sweep;
 mod tables;
 
 use std::collections::BTreeSet;
@@ -11,12 +13,12 @@ use std::time::{Duration, Instant};
 
 use crate::event::plan::{TablePlan, is_keyed};
 use crate::event::topic::{Topic, topic_name};
-use crate::fault;
 use crate::pgoutput::message::Value;
 use crate::pgoutput::relation::Relation;
 use crate::pipeline::desk::Question;
 use crate::pipeline::emitter::{Emitter, topic_number};
 use crate::pipeline::error::SessionError;
+use crate::pipeline::reading::pass::Pass;
 use crate::pipeline::table::same_shape;
 use crate::postgres::catalog::CatalogTable;
 use crate::progress::Progress;
@@ -54,8 +56,8 @@ struct Current {
     /// `None` while it is being looked at.
     table: Option<Planned>,
     chunk: Option<Open>,
-    /// Where the sweep is.
-    swept: Option<Vec<u8>>,
+    /// Of its re-reads, or of its sweep.
+    pass: Option<Pass>,
 }
 
 struct Planned {
@@ -150,7 +152,7 @@ impl Emitter {
                 self.next_incomplete()?
             };
             let Some((topic, oid)) = next else { return Ok(false) };
-            self.reading.current = Some(Current { topic, table: None, chunk: None, swept: None });
+            self.reading.current = Some(Current { topic, table: None, chunk: None, pass: None });
             self.reading.asked += 1;
             self.desk.question(Question::Table(self.reading.asked, oid));
             return Ok(false);
@@ -268,47 +270,12 @@ impl Emitter {
         // Text takes about as many bytes as the heap; a chunk that turns out larger is cut.
         let step = u32::try_from((self.setting.chunk_bytes as u64 / self.setting.block_size).max(1)).unwrap_or(u32::MAX);
         let end = from.0.saturating_add(step);
-        let before = (end < blocks).then_some((end, 0));
+        // The first chunk measures the leaf, with the epoch in force: a row that is put past its end later is the
+        // stream's, which gives it the epoch. So a reading ends however fast its table grows.
+        let measured = from != (0, 0);
+        let before = if end < blocks { Some((end, 0)) } else { measured.then_some((blocks, 0)) };
         let bytes_max = self.setting.chunk_bytes.saturating_mul(2);
         self.open_chunk(topic, Range::Heap { leaf, from, before }, bytes_max)
-    }
-
-    /// Rows of an old epoch were touched by no event and read by no chunk: they are gone.
-    fn sweep(&mut self, topic: &str) -> Result<bool, SessionError> {
-        let number = topic_number(&self.indexes, topic);
-        let Some(current) = self.reading.current.as_mut() else { return Ok(false) };
-        let Some(plan) = current.table.as_ref().map(|table| Arc::clone(&table.plan)) else { return Ok(false) };
-        let page = self.index.store().rows_page(number, current.swept.as_deref(), KEYS_AT_ONCE)?;
-        let ended = page.len() < KEYS_AT_ONCE;
-        current.swept = page.last().map(|(key, _)| key.clone()).or(current.swept.take());
-        let Some(epoch) = self.journals.get(topic).map(|journal| journal.epoch) else { return Ok(false) };
-        let mut deleted = 0;
-        for (key, _) in page.into_iter().filter(|(_, entry)| entry.epoch != epoch) {
-            // As of every event emitted, not as of the store.
-            if self.index.row(number, &key)?.is_some_and(|entry| entry.epoch != epoch) {
-                self.place_delete(&plan, topic, epoch, &key)?;
-                deleted += 1;
-            }
-        }
-        let Some(journal) = self.journals.get_mut(topic) else { return Ok(false) };
-        journal.counts.deleted += deleted;
-        if ended && self.index.in_flight() == 0 && deleted == 0 {
-            journal.step = TableStep::Done;
-            self.table_is_done(topic)?;
-        } else if ended {
-            // What a batch in flight held back is looked at again.
-            if let Some(current) = self.reading.current.as_mut() {
-                current.swept = None;
-            }
-        }
-        if deleted > 0 || ended {
-            self.changed.insert(topic.to_owned());
-        }
-        fault::point("rebuild.sweep");
-        if deleted > 0 {
-            self.close()?;
-        }
-        Ok(true)
     }
 
     /// The answer to [`Question::Chunk`].

@@ -98,7 +98,7 @@ pub struct LeafJournal {
     pub oid: Oid,
     /// First `(block, offset)` not yet read; rows before it are done. `None`: the leaf is done.
     pub next: Option<(u32, u16)>,
-    /// Blocks when it was planned, for the progress shown.
+    /// Blocks to read: as planned, and from the first chunk on as it found them.
     pub blocks: u32,
 }
 

@@ -48,6 +48,8 @@ pub struct Chunk {
     pub position_to_pass: Lsn,
     /// Where the chunk was cut because it grew too large: the rest begins here.
     pub cut: Option<Tid>,
+    /// Of the first chunk of a leaf: the blocks that the leaf had then.
+    pub blocks: Option<u32>,
 }
 
 /// The connection that chunks are read on; made again after an error or a cut.
@@ -126,9 +128,12 @@ impl Reader {
             return Ok(Answer::Changed);
         }
         let mut rows = Rows::with_columns(request.table.relation.columns.len());
-        let mut cut = None;
+        let (mut cut, mut blocks) = (None, None);
         match &request.range {
             Range::Heap { leaf, from, before } => {
+                if *from == (0, 0) {
+                    blocks = Some(self.blocks_of(wire, leaf).await?);
+                }
                 let statement = copy_statement(&request.table, leaf, &heap_condition(*from, *before));
                 cut = copy(wire, &statement, &mut rows, request.bytes_max).await?;
             }
@@ -148,7 +153,7 @@ impl Reader {
             wire.query("end a chunk", "COMMIT").await?;
         }
         let position_to_pass = position_to_pass(insert_lsn, self.system.wal_segment_size, self.system.wal_block_size);
-        Ok(Answer::Read(Chunk { rows, snapshot, position_to_pass, cut }))
+        Ok(Answer::Read(Chunk { rows, snapshot, position_to_pass, cut, blocks }))
     }
 
     /// One statement: its snapshot is taken before its functions run, so every transaction that the snapshot sees
@@ -170,6 +175,13 @@ impl Reader {
         let snapshot = column(0, "a snapshot")?.parse().map_err(|error| protocol(&format!("{error}")))?;
         let insert_lsn = column(1, "an insert position (is it a standby now?)")?.parse().map_err(|error| protocol(&format!("{error}")))?;
         Ok((snapshot, insert_lsn))
+    }
+
+    async fn blocks_of(&self, wire: &mut Wire, leaf: &Leaf) -> Result<u32, SourceError> {
+        let statement = format!("SELECT pg_relation_size({}::regclass) / {}", leaf.oid, self.system.block_size);
+        let answer = wire.query("measure a table", &statement).await?;
+        let blocks = answer.first().and_then(|row| row.first()?.as_deref()?.parse().ok());
+        blocks.ok_or(SourceError::Missing { what: "the size of a table" })
     }
 }
 

@@ -90,12 +90,14 @@ impl Emitter {
             match &open.request.range {
                 Range::Heap { leaf, before, .. } => {
                     if let Some(of) = journal.leaves.iter_mut().find(|of| of.oid == leaf.oid) {
-                        of.next = rest.or(chunk.cut).or(*before);
+                        of.blocks = chunk.blocks.unwrap_or(of.blocks);
+                        of.next = rest.or(chunk.cut).or(*before).filter(|(block, _)| *block < of.blocks);
                     }
                 }
                 // Where the reading was cut, a row that did not come may be there all the same.
                 Range::Keys { keys, .. } if rest.is_none() && chunk.cut.is_none() => {
                     self.place_ends(&plan, &mut journal, &chunk, keys, &open.notes)?;
+                    self.pass_reaches(keys.last());
                 }
                 Range::Keys { .. } => {}
             }

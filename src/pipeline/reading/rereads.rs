@@ -22,7 +22,7 @@ impl Emitter {
     /// At start: the tables with rows that were left to be read again.
     pub(in crate::pipeline) fn recall_incomplete(&mut self) -> Result<(), SessionError> {
         for (topic, record) in &self.indexes {
-            if !self.index.rereads(record.number, 1)?.is_empty() {
+            if self.index.has_rereads(record.number)? {
                 self.reading.row_is_incomplete(topic);
             }
         }
@@ -34,7 +34,7 @@ impl Emitter {
         while let Some(topic) = self.reading.incomplete.first() {
             let number = topic_number(&self.indexes, topic);
             if let Some(journal) = self.journals.get(topic)
-                && !self.index.rereads(number, 1)?.is_empty()
+                && self.index.has_rereads(number)?
             {
                 return Ok(Some((topic.clone(), journal.oid)));
             }
@@ -43,12 +43,15 @@ impl Emitter {
         Ok(None)
     }
 
-    /// Opens a chunk of such rows, or takes the table to its next step where there are none.
+    /// Opens a chunk of such rows, or takes the table to its next step after one pass over them: those that arrive
+    /// meanwhile are read soon after, as in any table that is done, so that a reading ends however many arrive.
     pub(super) fn open_rereads(&mut self, topic: &str) -> Result<bool, SessionError> {
+        let Some(after) = self.pass_goes_on()? else { return Ok(false) };
         let number = topic_number(&self.indexes, topic);
-        let keys = self.index.rereads(number, KEYS_AT_ONCE)?;
+        let page = self.index.store().rereads_page(number, after.as_deref(), KEYS_AT_ONCE)?;
+        let last = page.last().cloned();
         let mut wanted = Vec::new();
-        for key in keys {
+        for key in page {
             match self.index.row(number, &key)? {
                 Some(entry) if !entry.complete => wanted.push(key),
                 _ => self.index.building.delete_reread(number, &key),
@@ -59,12 +62,17 @@ impl Emitter {
             let leaves = table.map(|table| table.catalog.leaves.clone()).unwrap_or_default();
             return self.open_chunk(topic, Range::Keys { leaves, keys: wanted }, self.setting.chunk_bytes.saturating_mul(2));
         }
-        if !self.index.rereads(number, 1)?.is_empty() {
+        if last.is_some() {
+            self.pass_reaches(last.as_ref());
             return Ok(true);
         }
+        self.end_pass();
+        let none_left = !self.index.has_rereads(number)?;
         let Some(journal) = self.journals.get_mut(topic) else { return Ok(false) };
         if !is_under_way(journal) {
-            self.reading.incomplete.remove(topic);
+            if none_left {
+                self.reading.incomplete.remove(topic);
+            }
             self.reading.current = None;
             return Ok(true);
         }
