@@ -31,8 +31,8 @@ fn five_thousand_rows_of_one_copy_survive_a_kill_in_the_middle_each_once() {
     postgres.sql(ITEMS);
     let mut walgate = Walgate::of(&postgres).set("batch.transaction_bytes_max", "64KiB").fault("deliver.committed*15").start();
     walgate.wait_for_state("streaming");
-    let rows: String = (1..=5000).map(|n| format!("{n}\t{}\t{n}\t\\N\t2026-01-01\n", "x".repeat(200))).collect();
-    postgres.copy_in("item", &rows);
+    let rows: Vec<String> = (1..=5000).map(|n| format!("{n}\t{}\t{n}\t\\N\t2026-01-01\n", "x".repeat(200))).collect();
+    postgres.copy_in("item", &rows.concat());
     walgate.wait_exit(Duration::from_mins(1));
     let delivered = walgate.events().of("public.item").len();
     assert!((1..5000).contains(&delivered), "the kill was not in the middle: {delivered} rows were delivered");

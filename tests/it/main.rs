@@ -25,3 +25,5 @@ mod restored;
 mod standby;
 #[cfg(test)]
 mod foreign;
+#[cfg(test)]
+mod under_load;
