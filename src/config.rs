@@ -124,10 +124,12 @@ pub struct Store {
     pub dedup_window: Duration,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Format {
     /// `bigint = "string"`: 64-bit integers as JSON strings.
     pub bigint_as_string: bool,
+    /// `json = "text"`: JSON as the server's text in a string.
+    pub json_as_text: bool,
 }
 
 #[derive(Clone, Copy, Debug)]

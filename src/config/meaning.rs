@@ -37,7 +37,7 @@ const NOT_IN_THIS_VERSION: [(&str, &[&str]); 15] = [
 ];
 
 /// Keys that may be set, for "did you mean".
-const KEYS: [&str; 37] = [
+const KEYS: [&str; 38] = [
     "stream",
     "source.url",
     "source.password_file",
@@ -65,6 +65,7 @@ const KEYS: [&str; 37] = [
     "store.directory",
     "store.dedup_window",
     "format.bigint",
+    "format.json",
     "rebuild.automatic",
     "rebuild.max_per_hour",
     "rebuild.chunk_bytes",
@@ -203,11 +204,7 @@ impl Taking<'_> {
             directory: self.path("store.directory", "state", folder)?,
             dedup_window: self.duration("store.dedup_window", Duration::from_hours(24))?,
         };
-        let bigint_as_string = self.checked("format.bigint", Some("number"), |text| match text {
-            "number" => Ok(false),
-            "string" => Ok(true),
-            _ => Err("has to be `number` or `string`".to_owned()),
-        })?;
+        let format = self.format()?;
         let rebuild = Rebuild {
             automatic: self.boolean("rebuild.automatic", true)?,
             max_per_hour: u32::try_from(self.size("rebuild.max_per_hour", 3, 0, 1_000)?).unwrap_or(u32::MAX),
@@ -225,7 +222,21 @@ impl Taking<'_> {
         };
         let run = Run { shutdown_timeout: self.duration("run.shutdown_timeout", Duration::from_secs(30))? };
         let tables = tables.into_iter().filter_map(|(origin, entries)| self.table(origin, entries)).collect();
-        Some(Config { stream, source, sink, batch, store, format: Format { bigint_as_string }, rebuild, tables, retry, run })
+        Some(Config { stream, source, sink, batch, store, format, rebuild, tables, retry, run })
+    }
+
+    fn format(&mut self) -> Option<Format> {
+        let bigint_as_string = self.checked("format.bigint", Some("number"), |text| match text {
+            "number" => Ok(false),
+            "string" => Ok(true),
+            _ => Err("has to be `number` or `string`".to_owned()),
+        })?;
+        let json_as_text = self.checked("format.json", Some("value"), |text| match text {
+            "value" => Ok(false),
+            "text" => Ok(true),
+            _ => Err("has to be `value` or `text`".to_owned()),
+        })?;
+        Some(Format { bigint_as_string, json_as_text })
     }
 
     fn table(&mut self, origin: Origin, mut entries: BTreeMap<String, Entry>) -> Option<Table> {

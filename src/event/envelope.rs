@@ -146,10 +146,10 @@ impl Envelope {
     pub fn new(stream: StreamIdentity, database: &str, name: &str, event_bytes_max: u64) -> Self {
         let mut source_start =
             concat!(r#""source":{"version":""#, env!("CARGO_PKG_VERSION"), r#"","connector":"postgresql","name":"#).as_bytes().to_vec();
-        string::write(name.as_bytes(), &mut source_start);
+        string::write(name, &mut source_start);
         source_start.extend_from_slice(br#","ts_ms":"#);
         let mut source_database = br#","db":"#.to_vec();
-        string::write(database.as_bytes(), &mut source_database);
+        string::write(database, &mut source_database);
         source_database.extend_from_slice(br#","sequence":"#);
         Self { stream, event_bytes_max, source_start, source_database, source_of_messages: plan::source_fragment("", "") }
     }
@@ -242,7 +242,7 @@ impl Envelope {
         let start = arena.len();
         let key = piece(arena, |out| {
             out.extend_from_slice(br#"{"prefix":"#);
-            string::write(prefix.as_bytes(), out);
+            string::write(prefix, out);
             out.push(b'}');
         });
         let value_start = arena.len();
@@ -253,7 +253,7 @@ impl Envelope {
         arena.push(b',');
         let order = self.write_source(&self.source_of_messages, origin, moment, None, arena);
         arena.extend_from_slice(br#","transaction":null,"message":{"prefix":"#);
-        string::write(prefix.as_bytes(), arena);
+        string::write(prefix, arena);
         arena.extend_from_slice(br#","content":"#);
         binary::write_base64(content, arena);
         arena.extend_from_slice(b"}}");
@@ -310,7 +310,7 @@ impl Envelope {
         write_number(moment.lsn.as_u64(), out);
         out.extend_from_slice(br#","xmin":null,"origin":"#);
         match moment.replicated_from {
-            Some(from) => string::write(from.name.as_bytes(), out),
+            Some(from) => string::write(from.name, out),
             None => out.extend_from_slice(b"null"),
         }
         out.extend_from_slice(br#","origin_lsn":"#);
@@ -375,7 +375,7 @@ fn write_unchanged(plan: &TablePlan, row: &[Value<'_>], out: &mut Vec<u8>) {
     let mut opening: &[u8] = br#","unchanged":["#;
     for name in plan.unchanged(row) {
         out.extend_from_slice(opening);
-        string::write(name.as_bytes(), out);
+        string::write(name, out);
         opening = b",";
     }
     if opening == b"," {

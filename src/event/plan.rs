@@ -28,7 +28,6 @@ pub struct TableFacts {
 pub struct TablePlan {
     relation: Relation,
     topic: Arc<Topic>,
-    format: Format,
     columns: Vec<Column>,
     /// Positions of the key's columns, in key order.
     key: Vec<usize>,
@@ -83,14 +82,14 @@ impl TablePlan {
         let key = key_positions(&relation, &facts.key);
         let columns = relation.columns.iter().enumerate().map(|(position, column)| Column {
             label: label(&column.name),
-            kind: value::kind_of(column.type_oid, &facts.types),
+            kind: value::kind_of(column.type_oid, &facts.types, format),
             digest: ColumnDigest::new(&column.name),
             in_identity: column.in_identity,
             in_key: key.contains(&position),
         });
         let columns = columns.collect();
         let source = source_fragment(&relation.schema, &relation.name);
-        Self { relation, topic, format, columns, key, source }
+        Self { relation, topic, columns, key, source }
     }
 
     #[must_use]
@@ -179,12 +178,12 @@ impl TablePlan {
     pub fn write_key(&self, row: &[Value<'_>], out: &mut Vec<u8>) {
         let values = self.key.iter().filter_map(|&position| Some((self.columns.get(position)?, *row.get(position)?)));
         let values = values.map(|(column, value)| (column, if value == Value::Unchanged { Value::Null } else { value }));
-        self.write_object(values, out);
+        write_object(values, out);
     }
 
     /// The image of a row as a JSON object, in the order of the table. Unchanged columns are left out.
     pub fn write_image(&self, row: &[Value<'_>], columns: Columns, out: &mut Vec<u8>) {
-        self.write_object(self.columns.iter().zip(row.iter().copied()).filter(|(column, _)| column.is_in(columns)), out);
+        write_object(self.columns.iter().zip(row.iter().copied()).filter(|(column, _)| column.is_in(columns)), out);
     }
 
     /// Names of the columns whose values the server left out of `row`.
@@ -223,28 +222,6 @@ impl TablePlan {
         &self.source
     }
 
-    fn write_object<'a>(&self, values: impl Iterator<Item = (&'a Column, Value<'a>)>, out: &mut Vec<u8>) {
-        let start = out.len();
-        for (column, value) in values {
-            match value {
-                Value::Unchanged => {}
-                Value::Null => {
-                    out.extend_from_slice(&column.label);
-                    out.extend_from_slice(b"null");
-                }
-                Value::Text(text) => {
-                    out.extend_from_slice(&column.label);
-                    value::write(&column.kind, text, self.format, out);
-                }
-            }
-        }
-        match out.get_mut(start) {
-            Some(comma) => *comma = b'{',
-            None => out.push(b'{'),
-        }
-        out.push(b'}');
-    }
-
     fn missing_key(&self, position: usize) -> MissingKey {
         let Relation { schema, name, columns, .. } = &self.relation;
         let column = columns.get(position).map_or_else(String::new, |column| column.name.clone());
@@ -260,6 +237,28 @@ impl Column {
             Columns::Key => self.in_key,
         }
     }
+}
+
+fn write_object<'a>(values: impl Iterator<Item = (&'a Column, Value<'a>)>, out: &mut Vec<u8>) {
+    let start = out.len();
+    for (column, value) in values {
+        match value {
+            Value::Unchanged => {}
+            Value::Null => {
+                out.extend_from_slice(&column.label);
+                out.extend_from_slice(b"null");
+            }
+            Value::Text(text) => {
+                out.extend_from_slice(&column.label);
+                value::write(&column.kind, text, out);
+            }
+        }
+    }
+    match out.get_mut(start) {
+        Some(comma) => *comma = b'{',
+        None => out.push(b'{'),
+    }
+    out.push(b'}');
 }
 
 /// Whether values of this row may be stored out of line; certainly where one is.
@@ -296,7 +295,7 @@ pub fn is_keyed(relation: &Relation, facts: &TableFacts) -> bool {
 
 fn label(name: &str) -> Vec<u8> {
     let mut label = vec![b','];
-    value::string::write(name.as_bytes(), &mut label);
+    value::string::write(name, &mut label);
     label.push(b':');
     label
 }
@@ -304,9 +303,9 @@ fn label(name: &str) -> Vec<u8> {
 /// `"schema":…,"table":…` of the source block.
 pub(super) fn source_fragment(schema: &str, table: &str) -> Vec<u8> {
     let mut fragment = b"\"schema\":".to_vec();
-    value::string::write(schema.as_bytes(), &mut fragment);
+    value::string::write(schema, &mut fragment);
     fragment.extend_from_slice(b",\"table\":");
-    value::string::write(table.as_bytes(), &mut fragment);
+    value::string::write(table, &mut fragment);
     fragment
 }
 

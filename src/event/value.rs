@@ -1,23 +1,25 @@
 //! Values in the style `plain`: from the server's text straight to JSON, without a tree between.
 //!
-//! What a value becomes depends on its type only:
+//! What a value becomes depends on its type only; a domain is its base type:
 //!
 //! | type | JSON |
 //! |---|---|
 //! | integers, oid, xid | number; 64-bit ones a string with `bigint = "string"` |
-//! | real, double precision | number with the server's digits; `"NaN"`, `"Infinity"`, `"-Infinity"` |
+//! | real, double precision | number with the server's digits |
 //! | boolean | `true`, `false` |
-//! | json, jsonb | itself, on one line |
+//! | json, jsonb | itself, on one line; its text as a string with `json = "text"` |
 //! | timestamp | `"2024-01-02T03:04:05.678901"`, as many digits as the server prints |
 //! | timestamptz | the same in UTC with `Z` |
 //! | bytea | base64 |
-//! | arrays | arrays, nested; lower bounds are not shown |
+//! | arrays | arrays, nested |
 //! | every other type | the server's text as a string |
 //!
-//! Infinite times, years before Christ or past 9999 are the server's text. A JSON `null` and SQL's NULL look the same.
+//! One rule for all: a value that this form cannot hold is the server's text as a string. Such are NaN and infinities,
+//! infinite times and years before Christ or past 9999, arrays whose lower bounds are not 1, and arrays that could not
+//! be read back (see [`array`]). So no two values of a type look the same, but for one pair: a JSON `null` and NULL.
 //!
 //! Whatever the bytes are, what is written is valid JSON on one line: text that is not what its type promises becomes
-//! a string, and bytes that are not UTF-8 (a database whose encoding is `SQL_ASCII`) become U+FFFD.
+//! a string, and bytes that are not UTF-8 (a database whose encoding is `SQL_ASCII`) become `{"base64":"…"}`.
 
 pub(super) mod array;
 pub(super) mod binary;
@@ -34,10 +36,7 @@ use crate::lsn::Oid;
 /// How a column's values become JSON.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// At most 32 bits.
     Integer,
-    /// 64 bits: more than readers that keep numbers as doubles can hold.
-    BigInteger,
     Float,
     Boolean,
     Json,
@@ -53,49 +52,49 @@ pub enum Kind {
     Text,
 }
 
-/// What the catalog says of a type that is not built in. Domains are followed to their base.
+/// What the catalog says of a type that is not built in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TypeFacts {
-    /// The type itself where it is no domain.
+    /// For a domain: the type that it is made from, which may be another domain. Else the type itself.
     pub base: Oid,
-    /// For arrays: the base type of the elements.
+    /// For an array: the type of its elements.
     pub element: Option<Oid>,
     pub delimiter: u8,
 }
 
 /// Steps from a type to its kind: an array of a domain over an array has three. A bound, so that facts that point at
 /// each other end.
-const STEPS_MAX: u8 = 16;
+const STEPS_MAX: u8 = 64;
 
 /// The kind of a type: of a built-in one by its number, of others by what the catalog says.
 #[must_use]
-pub fn kind_of<S: std::hash::BuildHasher>(type_oid: Oid, types: &HashMap<Oid, TypeFacts, S>) -> Kind {
-    kind_within(STEPS_MAX, type_oid, types)
+pub fn kind_of<S: std::hash::BuildHasher>(type_oid: Oid, types: &HashMap<Oid, TypeFacts, S>, format: Format) -> Kind {
+    kind_within(STEPS_MAX, type_oid, types, format)
 }
 
-fn kind_within<S: std::hash::BuildHasher>(steps: u8, type_oid: Oid, types: &HashMap<Oid, TypeFacts, S>) -> Kind {
+fn kind_within<S: std::hash::BuildHasher>(steps: u8, type_oid: Oid, types: &HashMap<Oid, TypeFacts, S>, format: Format) -> Kind {
     let Some(steps) = steps.checked_sub(1) else { return Kind::Text };
-    let array = |element: Oid, delimiter| Kind::Array { element: Box::new(kind_within(steps, element, types)), delimiter };
+    let array = |element: Oid, delimiter| Kind::Array { element: Box::new(kind_within(steps, element, types, format)), delimiter };
     if let Some(built_in) = Type::from_oid(type_oid.as_u32()) {
         return match built_in.kind() {
             types::Kind::Array(element) if !is_vector(&built_in) => array(Oid::new(element.oid()), built_in_delimiter(element)),
-            _ => built_in_scalar(&built_in),
+            _ => built_in_scalar(&built_in, format),
         };
     }
     match types.get(&type_oid) {
         Some(TypeFacts { element: Some(element), delimiter, .. }) => array(*element, *delimiter),
-        Some(TypeFacts { base, .. }) if *base != type_oid => kind_within(steps, *base, types),
+        Some(TypeFacts { base, .. }) if *base != type_oid => kind_within(steps, *base, types, format),
         _ => Kind::Text,
     }
 }
 
-fn built_in_scalar(built_in: &Type) -> Kind {
+fn built_in_scalar(built_in: &Type, format: Format) -> Kind {
     match *built_in {
         Type::INT2 | Type::INT4 | Type::OID | Type::XID | Type::CID => Kind::Integer,
-        Type::INT8 | Type::XID8 => Kind::BigInteger,
+        Type::INT8 | Type::XID8 if !format.bigint_as_string => Kind::Integer,
         Type::FLOAT4 | Type::FLOAT8 => Kind::Float,
         Type::BOOL => Kind::Boolean,
-        Type::JSON | Type::JSONB => Kind::Json,
+        Type::JSON | Type::JSONB if !format.json_as_text => Kind::Json,
         Type::TIMESTAMP => Kind::Timestamp,
         Type::TIMESTAMPTZ => Kind::TimestampTz,
         Type::BYTEA => Kind::Bytes,
@@ -113,10 +112,9 @@ fn built_in_delimiter(element: &Type) -> u8 {
 }
 
 /// Writes one value, `text` as the server printed it.
-pub fn write(kind: &Kind, text: &[u8], format: Format, out: &mut Vec<u8>) {
+pub fn write(kind: &Kind, text: &[u8], out: &mut Vec<u8>) {
     match kind {
         Kind::Integer if is_integer(text) => out.extend_from_slice(text),
-        Kind::BigInteger if is_integer(text) && !format.bigint_as_string => out.extend_from_slice(text),
         Kind::Float if is_number(text) => out.extend_from_slice(text),
         Kind::Boolean if text == b"t" => out.extend_from_slice(b"true"),
         Kind::Boolean if text == b"f" => out.extend_from_slice(b"false"),
@@ -124,8 +122,8 @@ pub fn write(kind: &Kind, text: &[u8], format: Format, out: &mut Vec<u8>) {
         Kind::Timestamp => write_timestamp(text, "", "", out),
         Kind::TimestampTz => write_timestamp(text, "+00", "Z", out),
         Kind::Bytes => or_string(text, out, |out| binary::write_hex_as_base64(text, out)),
-        Kind::Array { element, delimiter } => or_string(text, out, |out| array::write(element, *delimiter, text, format, out)),
-        _ => string::write(text, out),
+        Kind::Array { element, delimiter } => or_string(text, out, |out| array::write(element, *delimiter, text, out)),
+        _ => string::write_bytes(text, out),
     }
 }
 
@@ -134,7 +132,7 @@ fn or_string(text: &[u8], out: &mut Vec<u8>, attempt: impl FnOnce(&mut Vec<u8>) 
     let start = out.len();
     if attempt(out).is_none() {
         out.truncate(start);
-        string::write(text, out);
+        string::write_bytes(text, out);
     }
 }
 
@@ -152,7 +150,7 @@ fn write_timestamp(text: &[u8], zone: &str, zone_written: &str, out: &mut Vec<u8
             out.extend_from_slice(zone_written.as_bytes());
             out.push(b'"');
         }
-        _ => string::write(text, out),
+        _ => string::write_bytes(text, out),
     }
 }
 

@@ -46,7 +46,7 @@ fn plan(key: &[&str]) -> TablePlan {
     };
     let facts = TableFacts { key: key.iter().map(|&name| name.to_owned()).collect(), types: HashMap::new() };
     let topic = Topic { name: "shop.public.orders".to_owned(), keyed: !key.is_empty() };
-    TablePlan::new(relation, &facts, Arc::new(topic), Format { bigint_as_string: false })
+    TablePlan::new(relation, &facts, Arc::new(topic), Format::default())
 }
 
 const ROW: [Value<'static>; 3] = [Value::Text(b"4"), Value::Text(b"two\nlines"), Value::Text(b"1.50")];

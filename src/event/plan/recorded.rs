@@ -52,7 +52,7 @@ fn what_a_server_sent_is_decoded_and_shown_as_expected() {
         };
         match decode(&bytes).unwrap() {
             Message::Relation(relation) => {
-                plan = Some(TablePlan::new(relation, &facts, Arc::clone(&topic), Format { bigint_as_string: false }));
+                plan = Some(TablePlan::new(relation, &facts, Arc::clone(&topic), Format::default()));
             }
             Message::Insert { new, .. } | Message::Update { old: None, new, .. } => show(new, Columns::All),
             Message::Update { old: Some(old), new, .. } => {

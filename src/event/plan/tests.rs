@@ -5,8 +5,6 @@ use super::*;
 use crate::event::digest::RowDigest;
 use crate::pgoutput::relation::RelationColumn;
 
-const FORMAT: Format = Format { bigint_as_string: false };
-
 fn column(name: &str, type_oid: u32, in_identity: bool) -> RelationColumn {
     RelationColumn { name: name.to_owned(), type_oid: Oid::new(type_oid), typmod: -1, in_identity }
 }
@@ -15,7 +13,7 @@ fn plan_of(columns: Vec<RelationColumn>, identity: ReplicaIdentity, key: &[&str]
     let relation = Relation { oid: Oid::new(16_385), schema: "public".to_owned(), name: "orders".to_owned(), identity, columns };
     let facts = TableFacts { key: key.iter().map(|&name| name.to_owned()).collect(), types: HashMap::new() };
     let topic = Topic { name: "shop.public.orders".to_owned(), keyed: !key.is_empty() };
-    TablePlan::new(relation, &facts, Arc::new(topic), FORMAT)
+    TablePlan::new(relation, &facts, Arc::new(topic), Format::default())
 }
 
 /// `id bigint, note text, region text, total numeric` with the key `(region, id)`.

@@ -5,16 +5,20 @@
 //! ```
 //!
 //! One pass, bracket by bracket; elements go to the output as soon as they end.
+//!
+//! What a JSON array cannot tell apart is left as text: lower bounds that are not 1; where elements may be arrays or
+//! `null` themselves (JSON, domains over arrays), several dimensions and elements that are `null`.
 
 use super::Kind;
-use crate::config::Format;
 
 /// PostgreSQL's own limit (`MAXDIM`).
 const DIMENSIONS_MAX: usize = 6;
 
-/// Writes an array; `None` where `text` is no array, and then what was written is to be taken back.
-pub(super) fn write(element: &Kind, delimiter: u8, text: &[u8], format: Format, out: &mut Vec<u8>) -> Option<()> {
-    let mut rest = without_bounds(text)?;
+/// Writes an array; `None` where `text` is none that a JSON array can hold, and then what was written is to be taken
+/// back.
+pub(super) fn write(element: &Kind, delimiter: u8, text: &[u8], out: &mut Vec<u8>) -> Option<()> {
+    let dimensions_max = if matches!(element, Kind::Json | Kind::Array { .. }) { 1 } else { DIMENSIONS_MAX };
+    let mut rest = text;
     let mut unescaped = Vec::new();
     let mut depth = 0;
     loop {
@@ -24,7 +28,7 @@ pub(super) fn write(element: &Kind, delimiter: u8, text: &[u8], format: Format, 
                 depth += 1;
                 out.push(b'[');
                 rest = inside;
-                if depth > DIMENSIONS_MAX {
+                if depth > dimensions_max {
                     return None;
                 }
                 if inside.first() != Some(&b'}') {
@@ -34,14 +38,17 @@ pub(super) fn write(element: &Kind, delimiter: u8, text: &[u8], format: Format, 
             (_, _) if depth == 0 => return None,
             (b'"', quoted) => {
                 let (content, after) = quoted_element(quoted, &mut unescaped)?;
-                super::write(element, content, format, out);
+                if *element == Kind::Json && content.trim_ascii() == b"null" {
+                    return None;
+                }
+                super::write(element, content, out);
                 rest = after;
             }
             _ => {
                 let (content, after) = plain_element(rest, delimiter)?;
                 match content {
                     b"NULL" => out.extend_from_slice(b"null"),
-                    _ => super::write(element, content, format, out),
+                    _ => super::write(element, content, out),
                 }
                 rest = after;
             }
@@ -66,17 +73,6 @@ pub(super) fn write(element: &Kind, delimiter: u8, text: &[u8], format: Format, 
             }
         }
     }
-}
-
-/// Lower bounds that are not 1 are printed before the array, up to an equals sign.
-fn without_bounds(text: &[u8]) -> Option<&[u8]> {
-    if text.first() != Some(&b'[') {
-        return Some(text);
-    }
-    let end = memchr::memchr(b'=', text)?;
-    let (bounds, rest) = text.split_at_checked(end)?;
-    let are_bounds = bounds.iter().all(|byte| matches!(byte, b'0'..=b'9' | b'[' | b']' | b':' | b'-'));
-    if are_bounds { rest.get(1..) } else { None }
 }
 
 /// An element without quotes, and what follows it.

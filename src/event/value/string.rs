@@ -2,21 +2,25 @@
 
 use std::io::Write as _;
 
-/// Writes `text` as a JSON string. Bytes that are not UTF-8 become U+FFFD, as many as Unicode recommends.
-pub(in crate::event) fn write(text: &[u8], out: &mut Vec<u8>) {
+use super::binary;
+
+/// Writes `text` as a JSON string.
+pub(in crate::event) fn write(text: &str, out: &mut Vec<u8>) {
     out.push(b'"');
-    match std::str::from_utf8(text) {
-        Ok(text) => write_escaped(text.as_bytes(), out),
-        Err(_) => {
-            for chunk in text.utf8_chunks() {
-                write_escaped(chunk.valid().as_bytes(), out);
-                if !chunk.invalid().is_empty() {
-                    out.extend_from_slice("\u{FFFD}".as_bytes());
-                }
-            }
-        }
+    write_escaped(text.as_bytes(), out);
+    out.push(b'"');
+}
+
+/// Writes `text` as a JSON string. Bytes that are not UTF-8, of whatever encoding they are, become `{"base64":"…"}`:
+/// a replacement character would make equal what differs, keys of rows among them.
+pub(super) fn write_bytes(text: &[u8], out: &mut Vec<u8>) {
+    if let Ok(text) = std::str::from_utf8(text) {
+        write(text, out);
+    } else {
+        out.extend_from_slice(b"{\"base64\":");
+        binary::write_base64(text, out);
+        out.push(b'}');
     }
-    out.push(b'"');
 }
 
 fn write_escaped(mut text: &[u8], out: &mut Vec<u8>) {
