@@ -61,14 +61,12 @@ pub async fn facts(sql: &Sql, oid: Oid) -> Result<TableFacts, SourceError> {
         .rows(
             "look for a table's types",
             &format!(
-                "WITH RECURSIVE base(type, at, depth) AS (SELECT DISTINCT atttypid, atttypid, 0 FROM pg_attribute WHERE attrelid = {oid} AND attnum > 0 AND NOT attisdropped \
-                 UNION ALL SELECT b.type, t.typbasetype, b.depth + 1 FROM base b JOIN pg_type t ON t.oid = b.at WHERE t.typtype = 'd'), \
-                 bases AS (SELECT DISTINCT ON (type) type, at FROM base ORDER BY type, depth DESC), \
-                 element(type, at, depth) AS (SELECT b.type, t.typelem, 0 FROM bases b JOIN pg_type t ON t.oid = b.at WHERE t.typelem <> 0 AND t.typlen = -1 AND t.typcategory = 'A' \
-                 UNION ALL SELECT e.type, t.typbasetype, e.depth + 1 FROM element e JOIN pg_type t ON t.oid = e.at WHERE t.typtype = 'd'), \
-                 elements AS (SELECT DISTINCT ON (type) type, at FROM element ORDER BY type, depth DESC) \
-                 SELECT b.type, b.at AS base, e.at AS element, coalesce(d.typdelim, ',') AS delimiter FROM bases b \
-                 LEFT JOIN elements e ON e.type = b.type LEFT JOIN pg_type d ON d.oid = e.at"
+                // From the types of the columns down: what a domain is made from, what an array holds.
+                "WITH RECURSIVE reached(type) AS (SELECT atttypid FROM pg_attribute WHERE attrelid = {oid} AND attnum > 0 AND NOT attisdropped \
+                 UNION SELECT coalesce(nullif(t.typbasetype, 0), e.oid) FROM reached r JOIN pg_type t ON t.oid = r.type \
+                 LEFT JOIN pg_type e ON e.oid = t.typelem AND e.typarray = t.oid WHERE t.typtype = 'd' OR e.oid IS NOT NULL) \
+                 SELECT t.oid AS type, coalesce(nullif(t.typbasetype, 0), t.oid) AS base, e.oid AS element, coalesce(e.typdelim, ',') AS delimiter \
+                 FROM reached r JOIN pg_type t ON t.oid = r.type LEFT JOIN pg_type e ON e.oid = t.typelem AND e.typarray = t.oid"
             ),
         )
         .await?;
