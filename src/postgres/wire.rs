@@ -128,15 +128,24 @@ impl Wire {
         self.encode("start up", |out| frontend::startup_message(parameters, out))?;
         self.flush("start up").await?;
         self.authenticate(config.get_password()).await?;
+        let mut encoding_is_unknown = false;
         loop {
             match self.message("start up").await? {
                 backend::Message::BackendKeyData(body) => self.backend_pid = body.process_id(),
-                backend::Message::ParameterStatus(_) | backend::Message::NoticeResponse(_) => {}
-                backend::Message::ReadyForQuery(_) => return Ok(()),
+                backend::Message::ParameterStatus(body) => {
+                    encoding_is_unknown |= matches!((body.name(), body.value()), (Ok("server_encoding"), Ok("SQL_ASCII")));
+                }
+                backend::Message::NoticeResponse(_) => {}
+                backend::Message::ReadyForQuery(_) => break,
                 backend::Message::ErrorResponse(body) => return Err(server_error("start up", &body)),
                 _ => return Err(protocol("an unexpected message during start-up")),
             }
         }
+        if encoding_is_unknown {
+            // Such a database takes any bytes; asked for UTF-8, it would refuse to send what is none.
+            self.query("ask for bytes as they are", "SET client_encoding = 'SQL_ASCII'").await?;
+        }
+        Ok(())
     }
 
     /// SCRAM-SHA-256, or nothing where the server trusts us. MD5 and clear text are refused: they give the
