@@ -133,6 +133,17 @@ pub fn quote_literal(text: &str) -> String {
     if doubled.contains('\\') { format!("E'{}'", doubled.replace('\\', "\\\\")) } else { format!("'{doubled}'") }
 }
 
+/// A string literal of bytes that need not be UTF-8, for a database whose encoding is `SQL_ASCII`.
+#[must_use]
+pub fn quote_literal_bytes(bytes: &[u8]) -> String {
+    if let Ok(text) = std::str::from_utf8(bytes) {
+        return quote_literal(text);
+    }
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b' ';
+    let escaped = bytes.iter().map(|&byte| if plain(byte) { char::from(byte).to_string() } else { format!("\\x{byte:02x}") });
+    format!("E'{}'", escaped.collect::<String>())
+}
+
 /// A table's name with its schema, quoted.
 #[must_use]
 pub fn quote_table(schema: &str, table: &str) -> String {

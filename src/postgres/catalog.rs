@@ -11,7 +11,7 @@ use crate::event::plan::TableFacts;
 use crate::event::value::TypeFacts;
 use crate::lsn::Oid;
 use crate::pgoutput::relation::{Relation, RelationColumn, ReplicaIdentity};
-use crate::postgres::sql::Sql;
+use crate::postgres::sql::{Sql, SqlRow};
 use crate::postgres::{SourceError, quote_literal};
 
 /// A table as it can be read now.
@@ -24,8 +24,20 @@ pub struct CatalogTable {
     pub leaves: Vec<Leaf>,
     /// SQL of the publication's row filter.
     pub row_filter: Option<String>,
+    /// How a column is compared with a literal, by the column's name.
+    pub comparisons: HashMap<String, Comparison>,
     /// See [`fingerprint`].
     pub fingerprint: u128,
+}
+
+/// `"column" <equals> 'literal'<cast>`: the operators of an extension's types are not in `pg_catalog`, where alone
+/// they are looked for, and a literal of a composite type is not taken without its name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Comparison {
+    /// `OPERATOR(public.=)`.
+    pub equals: String,
+    /// `::public.pair`, or nothing.
+    pub cast: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -136,12 +148,19 @@ pub async fn table(sql: &Sql, version: u32, publication: &str, oid: Oid) -> Resu
             })
         })
         .collect::<Result<_, SourceError>>()?;
+    let comparisons = sql.rows("look at how a table's columns are compared", &comparisons_statement(oid)).await?;
+    let comparison = |row: &SqlRow| {
+        let comparison = Comparison { equals: row.text("equals")?.to_owned(), cast: row.text("cast")?.to_owned() };
+        Ok((row.text("name")?.to_owned(), comparison))
+    };
+    let comparisons = comparisons.iter().map(comparison).collect::<Result<_, SourceError>>()?;
     let seen = sql.row("look at what a plan rests on", &fingerprint_statement(version, publication, oid)).await?;
     Ok(Some(CatalogTable {
         relation: Relation { oid, schema: head.text("nspname")?.to_owned(), name: head.text("relname")?.to_owned(), identity, columns },
         facts,
         leaves,
         row_filter: head.optional("rowfilter")?.map(str::to_owned),
+        comparisons,
         fingerprint: fingerprint(seen.optional("seen")?),
     }))
 }
@@ -177,6 +196,21 @@ pub fn fingerprint_statement(version: u32, publication: &str, oid: Oid) -> Strin
          UNION ALL SELECT concat_ws(':', 'publication', oid, pubinsert, pubupdate, pubdelete, pubtruncate, pubviaroot) FROM pg_publication WHERE pubname = {publication_name} \
          UNION ALL {listed}) parts",
         leaves = leaves_statement(oid),
+    )
+}
+
+/// The equality of a type is that of its default B-tree operator class; arrays, enums, ranges and composites share
+/// one of `pg_catalog`.
+fn comparisons_statement(oid: Oid) -> String {
+    format!(
+        "WITH RECURSIVE base(name, type) AS (SELECT attname, atttypid FROM pg_attribute WHERE attrelid = {oid} AND attnum > 0 AND NOT attisdropped \
+         UNION ALL SELECT b.name, t.typbasetype FROM base b JOIN pg_type t ON t.oid = b.type WHERE t.typtype = 'd') \
+         SELECT b.name, CASE t.typtype WHEN 'c' THEN '::' || format_type(t.oid, -1) ELSE '' END AS cast, \
+         coalesce((SELECT format('OPERATOR(%I.%s)', n.nspname, o.oprname) FROM pg_opclass c JOIN pg_am m ON m.oid = c.opcmethod AND m.amname = 'btree' \
+           JOIN pg_amop a ON a.amopfamily = c.opcfamily AND a.amopstrategy = 3 AND a.amoplefttype = c.opcintype AND a.amoprighttype = c.opcintype \
+           JOIN pg_operator o ON o.oid = a.amopopr JOIN pg_namespace n ON n.oid = o.oprnamespace WHERE c.opcdefault AND c.opcintype = t.oid), \
+           'OPERATOR(pg_catalog.=)') AS equals \
+         FROM base b JOIN pg_type t ON t.oid = b.type WHERE t.typtype <> 'd'"
     )
 }
 

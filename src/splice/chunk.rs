@@ -2,8 +2,8 @@
 
 use crate::lsn::Lsn;
 use crate::pgoutput::message::Value;
-use crate::postgres::catalog::{CatalogTable, Leaf};
-use crate::postgres::{quote_identifier, quote_literal, quote_table};
+use crate::postgres::catalog::{CatalogTable, Comparison, Leaf};
+use crate::postgres::{quote_identifier, quote_literal_bytes, quote_table};
 use crate::splice::snapshot::Snapshot;
 
 /// A place in a heap: block and 1-based offset, as in `ctid`.
@@ -84,11 +84,17 @@ pub fn heap_condition(from: Tid, before: Option<Tid>) -> String {
 
 /// The condition of a key list; `keys` are the texts of the key columns in key order.
 #[must_use]
-pub fn keys_condition(names: &[&str], keys: &[Vec<String>]) -> String {
-    let one = |key: &Vec<String>| {
-        let parts: Vec<String> =
-            names.iter().zip(key).map(|(name, text)| format!("{} = {}", quote_identifier(name), quote_literal(text))).collect();
-        format!("({})", parts.join(" AND "))
+pub fn keys_condition(table: &CatalogTable, names: &[String], keys: &[Vec<&[u8]>]) -> String {
+    let columns: Vec<(String, &str)> = names
+        .iter()
+        .map(|name| match table.comparisons.get(name) {
+            Some(Comparison { equals, cast }) => (format!("{} {equals} ", quote_identifier(name)), cast.as_str()),
+            None => (format!("{} = ", quote_identifier(name)), ""),
+        })
+        .collect();
+    let one = |key: &Vec<&[u8]>| {
+        let parts = columns.iter().zip(key).map(|((equals, cast), text)| format!("{equals}{}{cast}", quote_literal_bytes(text)));
+        format!("({})", parts.collect::<Vec<_>>().join(" AND "))
     };
     if keys.is_empty() { "false".to_owned() } else { format!("({})", keys.iter().map(one).collect::<Vec<_>>().join(" OR ")) }
 }

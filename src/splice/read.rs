@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use crate::event::plan::index_key_values;
 use crate::lsn::Lsn;
 use crate::postgres::catalog::{CatalogTable, Leaf, fingerprint, fingerprint_statement};
 use crate::postgres::system::System;
@@ -138,11 +139,11 @@ impl Reader {
                 cut = copy(wire, &statement, &mut rows, request.bytes_max).await?;
             }
             Range::Keys { leaves, keys } => {
-                let names: Vec<&str> = request.key.iter().map(String::as_str).collect();
-                let texts: Vec<Vec<String>> = keys.iter().filter_map(|key| key_texts(key)).collect();
+                // A key that cannot be read finds no row, and is an error when that is placed.
+                let texts: Vec<Vec<&[u8]>> = keys.iter().filter_map(|key| index_key_values(key)).collect();
+                let condition = keys_condition(&request.table, &request.key, &texts);
                 for leaf in leaves {
-                    cut = copy(wire, &copy_statement(&request.table, leaf, &keys_condition(&names, &texts)), &mut rows, request.bytes_max)
-                        .await?;
+                    cut = copy(wire, &copy_statement(&request.table, leaf, &condition), &mut rows, request.bytes_max).await?;
                     if cut.is_some() {
                         break;
                     }
@@ -209,9 +210,4 @@ async fn copy(wire: &mut Wire, statement: &str, rows: &mut Rows, bytes_max: usiz
             }
         }
     }
-}
-
-/// The texts of an index key's columns, in key order.
-fn key_texts(key: &[u8]) -> Option<Vec<String>> {
-    crate::event::plan::index_key_values(key)?.into_iter().map(|text| String::from_utf8(text.to_vec()).ok()).collect()
 }
