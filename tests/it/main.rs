@@ -27,3 +27,5 @@ mod standby;
 mod foreign;
 #[cfg(test)]
 mod under_load;
+#[cfg(test)]
+mod values;

@@ -40,16 +40,25 @@ const LOG_LINES_SHOWN: usize = 40;
 pub(crate) struct Plan {
     settings: String,
     new_system: bool,
+    locale: Option<String>,
 }
 
 /// A cluster, running or stopped.
 pub(crate) struct Postgres {
     folder: TempDir,
     port: u16,
+    /// Folders in which the server looks for locales, where they are not the system's.
+    locales: Option<String>,
     server: Option<Child>,
 }
 
 impl Plan {
+    /// Adds a locale such as `de_DE.UTF-8` to those of the system, which may have none but `C`.
+    pub(crate) fn locale(mut self, locale: &str) -> Self {
+        self.locale = Some(locale.to_owned());
+        self
+    }
+
     /// Adds a line of `postgresql.conf`.
     pub(crate) fn with(mut self, setting: &str) -> Self {
         self.settings.push_str(setting);
@@ -60,7 +69,8 @@ impl Plan {
     pub(crate) fn start(self) -> Postgres {
         let folder = tempfile::Builder::new().prefix("walgate-pg-").tempdir_in(socket_root()).expect("the temporary folder is writable");
         process::hand_over(folder.path());
-        let mut postgres = Postgres { folder, port: port::free(), server: None };
+        let mut postgres = Postgres { folder, port: port::free(), locales: None, server: None };
+        postgres.locales = self.locale.map(|locale| template::make_locale(postgres.folder.path(), &locale));
         if self.new_system {
             template::initdb(&postgres.data());
         } else {
@@ -93,7 +103,7 @@ impl Postgres {
     }
 
     fn plan() -> Plan {
-        Plan { settings: SETTINGS.to_owned(), new_system: false }
+        Plan { settings: SETTINGS.to_owned(), new_system: false, locale: None }
     }
 
     /// For `walgate`, over the socket.
@@ -185,6 +195,9 @@ impl Postgres {
         let log = || File::options().create(true).append(true).open(self.log()).expect("the log is writable");
         let mut command = process::unprivileged(&template::program("postgres"));
         let command = command.arg("-D").arg(self.data()).stdin(Stdio::null()).stdout(log()).stderr(log());
+        if let Some(locales) = &self.locales {
+            command.env("LOCPATH", locales);
+        }
         let url = self.url_superuser("postgres");
         let server = self.server.insert(command.spawn().expect("PostgreSQL starts"));
         wait::until(PATIENCE, "the server takes connections", || {

@@ -74,3 +74,13 @@ pub(crate) fn fill(cluster: &Session) {
         cluster.sql(statement);
     }
 }
+
+/// Makes a locale in `folder`; returns where locales are then, in the form of `LOCPATH`.
+pub(crate) fn make_locale(folder: &Path, locale: &str) -> String {
+    let (language, encoding) = locale.split_once('.').expect("a locale has an encoding");
+    let mut command = Command::new("localedef");
+    command.args(["-c", "-i", language, "-f", encoding]).arg(folder.join(locale));
+    let made = command.output().expect("localedef is installed: see scripts/setup");
+    assert!(folder.join(locale).exists(), "localedef fails: {}", String::from_utf8_lossy(&made.stderr));
+    format!("{}:/usr/lib/locale", folder.display())
+}

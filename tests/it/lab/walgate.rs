@@ -13,7 +13,7 @@ use rustix::process::Signal;
 use tempfile::TempDir;
 use toml::{Table, Value};
 
-use super::events::Events;
+use super::events::{self, Events};
 use super::json::Json;
 use super::kafka::Kafka;
 use super::kafka::reader::Reader;
@@ -242,6 +242,12 @@ impl Walgate {
     /// What the names of all its topics begin with.
     pub(crate) fn topic_prefix(&self) -> &str {
         &self.topic_prefix
+    }
+
+    /// The committed lines of a table's topic, byte for byte.
+    #[track_caller]
+    pub(crate) fn lines(&self, table: &str) -> Vec<String> {
+        events::lines(self.events_directory().as_ref(), &format!("{STREAM}.{table}"))
     }
 
     pub(crate) fn events_directory(&self) -> PathBuf {
