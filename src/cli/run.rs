@@ -102,6 +102,7 @@ where
         batch_number: 1,
         conflict: None,
         rebuild_is_asked_for,
+        making_slot: None,
         commands: commands_in,
         stop: stopped.clone(),
         config: Arc::clone(&config),
@@ -123,7 +124,7 @@ where
 }
 
 /// The open batch is finished, recorded and acknowledged; a second signal, or the time-out, leaves at once, which is
-/// as safe as any kill.
+/// as safe as any kill. Success says that everything delivered is recorded, so a time-out is none.
 async fn finish(
     stop: &watch::Sender<bool>,
     sessions: &mut tokio::task::JoinHandle<Exit>,
@@ -137,7 +138,10 @@ async fn finish(
         exit = sessions => Ok(exit?),
         _ = terminate.recv() => Ok(Exit::Success),
         _ = interrupt.recv() => Ok(Exit::Success),
-        () = tokio::time::sleep(config.run.shutdown_timeout) => Ok(Exit::Success),
+        () = tokio::time::sleep(config.run.shutdown_timeout) => {
+            tracing::error!(after = ?config.run.shutdown_timeout, "the sink did not take the open batch: left without it, the next start sends it");
+            Ok(Exit::Sink)
+        }
     }
 }
 
@@ -149,7 +153,10 @@ async fn sessions(mut service: Service, mut stopped: watch::Receiver<bool>) -> E
         let outcome = tokio::select! {
             outcome = service.session() => outcome,
             // While a session only waits, nothing has to be finished.
-            () = stop_while_not_streaming(&board, &mut stopped) => return Exit::Success,
+            () = stop_while_not_streaming(&board, &mut stopped) => {
+                service.abandon().await;
+                return Exit::Success;
+            }
         };
         let Err(error) = outcome else { return Exit::Success };
         let text = Chain(&error).to_string();

@@ -39,6 +39,7 @@ use crate::sink::{Committed, Sink};
 use crate::splice::read::Reader;
 use crate::store::changes::Changes;
 use crate::store::{Settled, Store};
+use crate::telemetry::Chain;
 
 /// Batches that may wait for delivery while one is being delivered.
 const BATCHES_WAITING: usize = 1;
@@ -62,6 +63,8 @@ pub struct Service {
     pub conflict: Option<Reason>,
     /// By an operator who waits for it: a rebuild that is due needs no leave of the configuration.
     pub rebuild_is_asked_for: bool,
+    /// The backend that makes a slot, while it does.
+    pub making_slot: Option<i32>,
     pub commands: mpsc::Receiver<Command>,
     pub stop: watch::Receiver<bool>,
 }
@@ -151,6 +154,16 @@ impl Service {
         self.look_again(&sql, &system, &start, wire.backend_pid()).await?;
         wire.set_message_bytes_max(config.sink.event_bytes_max.saturating_mul(2));
         self.stream(start, sql, wire, &system, published, left_out).await
+    }
+
+    /// After a session that was dropped while it waited: nothing of it goes on at the source.
+    pub async fn abandon(&mut self) {
+        let Some(backend) = self.making_slot.take() else { return };
+        let source = &self.config.source;
+        let cancelling = slot::cancel(&source.postgres, &format!("walgate {}", self.config.stream), source.connect_timeout, backend);
+        if let Ok(Err(error)) = tokio::time::timeout(Duration::from_secs(5), cancelling).await {
+            tracing::warn!(error = %Chain(&error), "the making of the slot goes on at the source until transactions open now have ended");
+        }
     }
 
     /// Opens the sink, settles the staged batch by its record, and sees whether the store is that of the same batch.
@@ -340,8 +353,10 @@ impl Service {
                     &config.source.slot,
                     system.version,
                     config.source.failover,
+                    |backend| self.making_slot = Some(backend),
                 )
                 .await?;
+                self.making_slot = None;
                 tracing::info!(slot = config.source.slot, consistent_point = %made.consistent_point, "replication slot made");
                 (
                     made.consistent_point,

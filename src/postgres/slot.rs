@@ -101,7 +101,8 @@ pub struct Made {
 
 /// Makes the slot by `CREATE_REPLICATION_SLOT` with an exported snapshot, and reads that snapshot's text.
 /// Never by the SQL function: the snapshot is what tells which transactions the slot will not send (SPLICE H2).
-/// Waits for transactions that are open at this moment, in any database, without a limit of its own.
+/// Waits for transactions that are open at this moment, in any database, without a limit of its own: `backend` is told
+/// which process does, for [`cancel`].
 ///
 /// # Errors
 /// Rights, limits, `wal_level`, the connection.
@@ -112,8 +113,10 @@ pub async fn make(
     name: &str,
     version: u32,
     failover: bool,
+    backend: impl FnOnce(i32),
 ) -> Result<Made, SourceError> {
     let mut wire = Wire::connect(config, Purpose::Replication, application_name, timeout).await?;
+    backend(wire.backend_pid());
     let slot = quote_identifier(name);
     let statement = match (version, failover) {
         (170_000.., true) => format!("CREATE_REPLICATION_SLOT {slot} LOGICAL pgoutput (SNAPSHOT 'export', FAILOVER)"),
@@ -140,6 +143,15 @@ pub async fn make(
     sql.run("release the exported snapshot", "COMMIT").await?;
     drop(wire);
     Ok(Made { consistent_point, exported_snapshot })
+}
+
+/// Ends what a backend of ours is doing. One that makes a slot would keep the log for it, long after its client is gone.
+///
+/// # Errors
+/// The connection's.
+pub async fn cancel(config: &tokio_postgres::Config, application_name: &str, timeout: Duration, backend: i32) -> Result<(), SourceError> {
+    let sql = Sql::connect(config, application_name, timeout).await?;
+    sql.run("cancel the making of the slot", &format!("SELECT pg_cancel_backend({backend})")).await
 }
 
 /// Drops the slot.

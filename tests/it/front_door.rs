@@ -1,6 +1,10 @@
 //! What a person sees first: the configuration that comes with the program, and its checks.
 
+use std::time::Duration;
+
+use super::lab::json::Json;
 use super::lab::postgres::Postgres;
+use super::lab::wait;
 use super::lab::walgate::{SLOT, Walgate};
 
 #[test]
@@ -88,4 +92,21 @@ fn rebuild(walgate: &Walgate, arguments: &[&str]) -> String {
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
     said
+}
+
+#[test]
+fn a_service_stopped_while_its_slot_is_made_leaves_nothing_behind_at_the_source() {
+    let postgres = Postgres::start();
+    postgres.sql("CREATE TABLE item (id int PRIMARY KEY)");
+    let writer = postgres.session();
+    writer.sql("BEGIN; INSERT INTO item VALUES (1)");
+    let mut walgate = Walgate::of(&postgres).start();
+    walgate.wait_for("it makes its slot", |status| {
+        status.get("waiting_for").and_then(Json::as_text).is_some_and(|what| what.contains("the replication slot to be made"))
+    });
+    assert!(walgate.stop().success());
+    let left = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'walgate lab'";
+    wait::until(Duration::from_secs(10), "its backends have ended", || postgres.sql(left).one() == "0");
+    assert_eq!(postgres.sql("SELECT count(*) FROM pg_replication_slots").one(), "0");
+    drop(writer);
 }
