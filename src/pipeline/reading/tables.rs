@@ -27,16 +27,16 @@ impl Emitter {
         for table in self.published.clone() {
             let topic = topic_name(&self.setting.prefix, &table.schema, &table.name);
             let known = self.is_known(&table, &topic);
-            if !self.is_to_be_read(&table, &topic) {
-                continue;
-            }
             let otherwise = self.has_other_terms(&table, &topic);
+            // Of a table that is not loaded the index is made: a later rebuild sends what has changed since.
+            let sent = self.is_to_be_sent(&table, &topic);
+            let mode = |mode| if sent { mode } else { Mode::Index };
             let fence = if self.setting.published.covered.contains(&table.oid) { 0 } else { next_xid };
             match unlisted {
-                Some((id, mode)) => self.start_table(&table, &topic, id, mode, if known && !otherwise { 0 } else { fence }),
+                Some((id, of_reason)) => self.start_table(&table, &topic, id, mode(of_reason), if known && !otherwise { 0 } else { fence }),
                 None if !known => {
                     let id = self.rebuild_id("table_added", &format!("`{}.{}` is new in the publication", table.schema, table.name));
-                    self.start_table(&table, &topic, id, Mode::Differences, fence);
+                    self.start_table(&table, &topic, id, mode(Mode::Differences), fence);
                 }
                 None if otherwise => {
                     let seen = format!("`{}.{}` is published again, or otherwise than before", table.schema, table.name);
@@ -81,7 +81,8 @@ impl Emitter {
         self.journals.get(topic).is_some_and(|journal| journal.oid == table.oid && journal.terms != table.terms)
     }
 
-    fn is_to_be_read(&self, table: &PublishedTable, topic: &str) -> bool {
+    /// Whether its rows are sent when it is read next.
+    fn is_to_be_sent(&self, table: &PublishedTable, topic: &str) -> bool {
         self.is_known(table, topic) || !self.setting.not_loaded.contains(&format!("{}.{}", table.schema, table.name))
     }
 
@@ -161,7 +162,7 @@ impl Emitter {
             let sends = |mode: Mode| mode == Mode::Resend || !resend && mode == Mode::Differences;
             let covered = |(topic, table): &(String, PublishedTable)| match self.journals.get(topic) {
                 // Its tables are not listed yet: they will be these.
-                _ if rebuild.tables.is_empty() => self.is_to_be_read(table, topic) && sends(mode_of(&rebuild.reason)),
+                _ if rebuild.tables.is_empty() => self.is_to_be_sent(table, topic) && sends(mode_of(&rebuild.reason)),
                 Some(journal) => rebuild.tables.contains(topic) && sends(journal.mode),
                 None => false,
             };
