@@ -58,7 +58,7 @@ pub struct Setting {
     pub chunk_bytes: usize,
     pub block_size: u64,
     pub nudge: bool,
-    /// Tables by `schema.table` that are not to be read when they are first seen.
+    /// Tables by `schema.table` of which no row is to be sent when they are first seen.
     pub not_loaded: HashSet<String>,
     pub instance: InstanceId,
     /// Number of the first batch of this session.
@@ -424,6 +424,16 @@ impl Emitter {
             _ => None,
         };
         Ok(Table { plan, indexed, skip })
+    }
+
+    /// The table is not seen yet, or its reading is not at its end.
+    fn is_going_to_be_read(&self, plan: &TablePlan) -> bool {
+        let Relation { oid, schema, name, .. } = plan.relation();
+        let unlisted = self.progress.rebuild.as_ref().is_some_and(|rebuild| rebuild.tables.is_empty());
+        match self.journals.get(&plan.topic().name).filter(|journal| journal.oid == *oid) {
+            Some(journal) => unlisted || journal.step != TableStep::Done && journal.mode != Mode::Index,
+            None => !self.setting.not_loaded.contains(&format!("{schema}.{name}")),
+        }
     }
 
     /// The journal of a topic's table changed: what its tables do with the index follows.

@@ -249,24 +249,20 @@ impl Emitter {
 
     fn open_next_chunk(&mut self, topic: &str) -> Result<bool, SessionError> {
         let Some(planned) = self.reading.current.as_ref().and_then(|current| current.table.as_ref()) else { return Ok(false) };
-        let keyless = !planned.plan.has_key();
         let leaves = planned.catalog.leaves.clone();
+        if !planned.plan.has_key() {
+            return self.open_chunk(topic, Range::Whole { leaves }, KEYLESS_BYTES_MAX);
+        }
         let Some(journal) = self.journals.get_mut(topic) else { return Ok(false) };
         let next = journal.leaves.iter().find_map(|leaf| Some((leaf.oid, leaf.next?, leaf.blocks)));
         let Some((oid, from, blocks)) = next else {
-            journal.step = if keyless { TableStep::Done } else { TableStep::Rereads };
+            journal.step = TableStep::Rereads;
             self.changed.insert(topic.to_owned());
-            if keyless {
-                self.table_is_done(topic)?;
-            }
             return Ok(true);
         };
         let Some(leaf) = leaves.into_iter().find(|leaf| leaf.oid == oid) else {
             return Err(SessionError::OutOfTurn { what: "a journal with a leaf that the plan lacks" });
         };
-        if keyless {
-            return self.open_chunk(topic, Range::Heap { leaf, from, before: None }, KEYLESS_BYTES_MAX);
-        }
         // Text takes about as many bytes as the heap; a chunk that turns out larger is cut.
         let step = u32::try_from((self.setting.chunk_bytes as u64 / self.setting.block_size).max(1)).unwrap_or(u32::MAX);
         let end = from.0.saturating_add(step);
@@ -296,7 +292,13 @@ impl Emitter {
                 Ok(())
             }
             Answer::Read(chunk) => {
+                let keyless = current.table.as_ref().is_some_and(|table| !table.plan.has_key());
                 if let Some(open) = &mut current.chunk {
+                    if keyless && !self.unproved.all_seen_by(&chunk.snapshot) {
+                        // Left out before the stream stood still: it has to be in the rows.
+                        open.retake_at = Some(Instant::now() + RETAKE);
+                        return Ok(());
+                    }
                     self.board.update(|status| status.waiting_for = None);
                     // The second and third condition held: they hold for this slot for good.
                     self.progress.slot.passed = true;
@@ -382,6 +384,10 @@ impl Emitter {
                     }
                 }
                 self.index.building.put_index(&topic, record.clone());
+                if !keyed && journal.mode == Mode::Index {
+                    journal.step = TableStep::Done; // there are no rows to keep
+                    return self.table_is_done(&topic);
+                }
             }
             journal.step = TableStep::Chunks;
             self.changed.insert(topic.clone());

@@ -14,6 +14,8 @@ pub type Tid = (u32, u16);
 pub enum Range {
     /// Of one leaf: from `from`, before `before`.
     Heap { leaf: Leaf, from: Tid, before: Option<Tid> },
+    /// All rows, of all leaves with one snapshot: for tables without a key.
+    Whole { leaves: Vec<Leaf> },
     /// Rows with these index keys, in any leaf.
     Keys { leaves: Vec<Leaf>, keys: Vec<Vec<u8>> },
 }

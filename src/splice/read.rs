@@ -100,7 +100,7 @@ impl Reader {
     async fn read_on(&self, wire: &mut Wire, request: &Request) -> Result<Answer, SourceError> {
         let leaves: Vec<&Leaf> = match &request.range {
             Range::Heap { leaf, .. } => vec![leaf],
-            Range::Keys { leaves, .. } => leaves.iter().collect(),
+            Range::Whole { leaves } | Range::Keys { leaves, .. } => leaves.iter().collect(),
         };
         // The lock comes before anything that takes a snapshot; LOCK takes none.
         wire.query("begin a chunk", "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await?;
@@ -137,6 +137,14 @@ impl Reader {
                 }
                 let statement = copy_statement(&request.table, leaf, &heap_condition(*from, *before));
                 cut = copy(wire, &statement, &mut rows, request.bytes_max).await?;
+            }
+            Range::Whole { leaves } => {
+                for leaf in leaves {
+                    cut = copy(wire, &copy_statement(&request.table, leaf, "true"), &mut rows, request.bytes_max).await?;
+                    if cut.is_some() {
+                        break;
+                    }
+                }
             }
             Range::Keys { leaves, keys } => {
                 // A key that cannot be read finds no row, and is an error when that is placed.

@@ -32,6 +32,12 @@ impl Unproved {
         self.xids.retain(|xid| !snapshot.sees(*xid));
     }
 
+    /// Whether `snapshot` sees all of them.
+    #[must_use]
+    pub fn all_seen_by(&self, snapshot: &Snapshot) -> bool {
+        self.xids.iter().all(|xid| snapshot.sees(*xid))
+    }
+
     #[must_use]
     pub fn len(&self) -> usize {
         self.xids.len()

@@ -30,7 +30,11 @@ impl Emitter {
         Ok(position)
     }
 
+    /// Whether the reading of a table without a key contains the present transaction, or is going to.
     fn skips(&self, table: &Table) -> bool {
+        if !table.plan.has_key() && self.is_going_to_be_read(&table.plan) {
+            return true;
+        }
         let Some(skip) = &table.skip else { return false };
         self.emitted < skip.until && self.transaction.as_ref().is_some_and(|transaction| skip.snapshot.sees(transaction.xid))
     }

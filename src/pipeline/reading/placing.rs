@@ -14,7 +14,7 @@ use crate::pipeline::emitter::{Emitter, now_ns, topic_number};
 use crate::pipeline::error::SessionError;
 use crate::pipeline::reading::{KEYLESS_BYTES_MAX, is_under_way};
 use crate::progress::Placed;
-use crate::rebuild::journal::{Mode, TableJournal};
+use crate::rebuild::journal::{Mode, TableJournal, TableStep};
 use crate::splice::chunk::{Range, Tid};
 use crate::splice::notes::{Known, Note, Notes};
 use crate::splice::place::{Placement, placed_entry, placement};
@@ -99,7 +99,7 @@ impl Emitter {
                     self.place_ends(&plan, &mut journal, &chunk, keys, &open.notes)?;
                     self.pass_reaches(keys.last());
                 }
-                Range::Keys { .. } => {}
+                Range::Keys { .. } | Range::Whole { .. } => {}
             }
             if is_under_way(&held) {
                 self.journals.insert(topic.clone(), journal);
@@ -109,7 +109,7 @@ impl Emitter {
                 self.journals.insert(topic.clone(), held);
             }
             if !plan.has_key() {
-                self.refresh_topic(&topic)?;
+                self.table_is_done(&topic)?;
             }
             self.close()?;
             fault::point("rebuild.placed");
@@ -228,6 +228,10 @@ impl Emitter {
         }
         journal.skip_snapshot = Some(chunk.snapshot.to_string());
         journal.skip_until = chunk.position_to_pass;
+        for leaf in &mut journal.leaves {
+            leaf.next = None;
+        }
+        journal.step = TableStep::Done;
         Ok(())
     }
 }
