@@ -130,7 +130,9 @@ impl Reading {
         progress: &Progress,
         journals: &std::collections::BTreeMap<String, TableJournal>,
     ) {
-        status.show_rebuild(progress.rebuild.as_ref(), journals.values());
+        // A rebuild that began after what is delivered has not ended.
+        let begun = journals.values().filter(|table| table.rebuild <= progress.rebuilds);
+        status.show_rebuild(progress.rebuild.as_ref(), begun);
     }
 }
 
