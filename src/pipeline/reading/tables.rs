@@ -209,7 +209,9 @@ impl Emitter {
     /// hold under the old key is theirs to drop; the end mark says that nothing was swept.
     pub(in crate::pipeline) fn see_to_its_key(&mut self, plan: &TablePlan) {
         let topic = plan.topic().name.clone();
-        let Some(journal) = self.journals.get(&topic).filter(|journal| journal.step != TableStep::Waiting) else { return };
+        // Of another table under the name, the publication tells.
+        let same = |journal: &&TableJournal| journal.step != TableStep::Waiting && journal.oid == plan.relation().oid;
+        let Some(journal) = self.journals.get(&topic).filter(same) else { return };
         let Some(record) = self.indexes.get_mut(&topic).filter(|record| !plan.has_key_of(&record.key)) else { return };
         let table =
             PublishedTable { oid: journal.oid, schema: journal.schema.clone(), name: journal.name.clone(), terms: journal.terms.clone() };
