@@ -7,7 +7,14 @@ use super::lab::events::{Event, Events};
 use super::lab::postgres::Postgres;
 use super::lab::walgate::{Plan, SLOT, Walgate};
 
+mod altered;
 mod incomplete;
+mod keyless;
+mod keys;
+mod large;
+mod published;
+mod partitions;
+mod truncated;
 
 /// Started and loaded.
 fn loaded(plan: Plan, postgres: &Postgres) -> Walgate {
@@ -28,16 +35,16 @@ fn events(walgate: &mut Walgate, postgres: &Postgres, table: &str) -> Events {
     events
 }
 
-/// Runs `change` with the log lost; the rebuild of this number gives the table again, and sends these events.
+/// Runs `change` with the log lost; the rebuild gives the table again, and sends these events.
 #[track_caller]
-fn rebuilt(walgate: &mut Walgate, postgres: &Postgres, table: &str, rebuild: u64, change: &str) -> Vec<Event> {
+fn rebuilt(walgate: &mut Walgate, postgres: &Postgres, table: &str, change: &str) -> Vec<Event> {
     walgate.wait_until_caught_up(postgres);
     assert!(walgate.stop().success());
     let before = walgate.events();
     postgres.sql(change);
     postgres.lose_slot(SLOT);
     walgate.start_again();
-    walgate.wait_for_rebuild(rebuild);
+    walgate.wait_for_state("streaming");
     events(walgate, postgres, table).since(&before).of(table).to_vec()
 }
 
@@ -52,7 +59,12 @@ fn meanwhile<R>(postgres: &Postgres, write: impl Fn(u32) -> String + Sync, work:
     thread::scope(|scope| {
         let writer = scope.spawn(|| {
             let session = postgres.session();
-            (0..).take_while(|_| !done.load(Ordering::Relaxed)).map(|round| session.sql(&write(round))).count()
+            let mut rounds = 0;
+            while !done.load(Ordering::Relaxed) {
+                session.sql(&write(rounds));
+                rounds += 1;
+            }
+            rounds
         });
         let result = work();
         done.store(true, Ordering::Relaxed);

@@ -96,12 +96,12 @@ fn plain(column: &str, of_type: &str) -> String {
     format!("{json}::text")
 }
 
-/// The columns of the primary key, or of the replica identity's index; none where there is neither.
+/// The columns of the replica identity's index, or of the primary key; none where there is neither.
 fn key_columns(session: &Session, table: &str) -> Vec<String> {
     let columns = session.sql(&format!(
         "SELECT attname FROM (
              SELECT indrelid, indkey FROM pg_index WHERE indrelid = '{table}'::regclass AND (indisprimary OR indisreplident)
-             ORDER BY indisprimary DESC LIMIT 1
+             ORDER BY indisreplident DESC LIMIT 1
          ) key JOIN pg_attribute ON attrelid = indrelid AND attnum = ANY (indkey)"
     ));
     columns.iter().flatten().flatten().cloned().collect()

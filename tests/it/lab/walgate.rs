@@ -53,13 +53,7 @@ impl Plan {
 
     /// Sets a key of the configuration, such as `rebuild.chunk_bytes`.
     pub(crate) fn set(mut self, key: &str, value: impl Into<Value>) -> Self {
-        let mut path: Vec<&str> = key.split('.').collect();
-        let last = path.pop().expect("a key has a name");
-        let section = path.into_iter().fold(&mut self.config, |section, name| {
-            let section = section.entry(name).or_insert_with(|| Table::new().into());
-            section.as_table_mut().unwrap_or_else(|| panic!("`{name}` of `{key}` is no section"))
-        });
-        section.insert(last.to_owned(), value.into());
+        set(&mut self.config, key, value.into());
         self
     }
 
@@ -86,8 +80,8 @@ impl Plan {
         let topic_prefix = self.config["sink"]["topic_prefix"].as_str().expect("a prefix is text").to_owned();
         let walgate = Walgate { folder, topic_prefix, kafka: self.kafka.clone(), service: None };
         let plan = self.set("store.directory", walgate.path("state"));
-        let config = if plan.kafka.is_none() { plan.set("sink.file.directory", walgate.path("events")) } else { plan }.config;
-        fs::write(walgate.path("consumer.toml"), toml::to_string(&config).expect("a table is TOML")).expect("a new folder is writable");
+        let plan = if plan.kafka.is_none() { plan.set("sink.file.directory", walgate.path("events")) } else { plan };
+        walgate.configure(&plan.config);
         walgate
     }
 
@@ -110,6 +104,18 @@ impl Walgate {
             .tables(&["public.*"])
             .set("sink.kind", "file")
             .set("sink.topic_prefix", STREAM)
+    }
+
+    /// Sets a key of the configuration for the next start.
+    pub(crate) fn set(&self, key: &str, value: impl Into<Value>) {
+        let text = fs::read_to_string(self.path("consumer.toml")).expect("the configuration is there");
+        let mut config: Table = toml::from_str(&text).expect("the configuration is TOML");
+        set(&mut config, key, value.into());
+        self.configure(&config);
+    }
+
+    fn configure(&self, config: &Table) {
+        fs::write(self.path("consumer.toml"), toml::to_string(config).expect("a table is TOML")).expect("the folder is writable");
     }
 
     /// Starts the service after it has ended.
@@ -291,6 +297,16 @@ impl Drop for Walgate {
             eprintln!("--- standard error of walgate ---\n{}", self.stderr());
         }
     }
+}
+
+fn set(config: &mut Table, key: &str, value: Value) {
+    let mut path: Vec<&str> = key.split('.').collect();
+    let last = path.pop().expect("a key has a name");
+    let section = path.into_iter().fold(config, |section, name| {
+        let section = section.entry(name).or_insert_with(|| Table::new().into());
+        section.as_table_mut().unwrap_or_else(|| panic!("`{name}` of `{key}` is no section"))
+    });
+    section.insert(last.to_owned(), value);
 }
 
 /// An LSN as a number.
