@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::super::lab::events::Events;
+use super::super::lab::events::{Event, Events};
 use super::super::lab::postgres::Postgres;
 use super::super::lab::wait;
 use super::super::lab::walgate::Walgate;
@@ -12,14 +12,15 @@ const ITEMS: &str = "CREATE TABLE item (id int PRIMARY KEY, name text, note text
                      ALTER TABLE item ALTER note SET STORAGE EXTERNAL; \
                      INSERT INTO item SELECT n, 'item ' || n, repeat(md5(n::text), 100) FROM generate_series(1, 50) n";
 
-/// Waits until each of these rows came whole, however often its key changed before.
+/// Waits until each of these rows came whole since its key was taken last, however often its key changed before.
 #[track_caller]
 fn wait_until_whole(walgate: &mut Walgate, postgres: &Postgres, ids: impl Iterator<Item = u32>) -> Events {
     let keys: Vec<String> = ids.map(|id| format!("{{\"id\":{id}}}")).collect();
     wait::until(Duration::from_mins(1), "the rows are whole", || {
         let events = walgate.events();
-        let last = |key: &String| events.of("public.item").iter().rfind(|event| event.key.as_deref() == Some(key.as_str()));
-        keys.iter().all(|key| last(key).and_then(|event| event.after()).is_some_and(|row| row.contains_key("note")))
+        let of = |key: &String| events.of("public.item").iter().rev().filter(move |event| event.key.as_ref() == Some(key));
+        let is_whole = |event: &Event| event.after().is_some_and(|row| row.contains_key("note"));
+        keys.iter().all(|key| of(key).take_while(|event| event.op().is_some_and(|op| op != "d")).any(is_whole))
     });
     events(walgate, postgres, "public.item")
 }
