@@ -160,7 +160,8 @@ impl Service {
     pub async fn abandon(&mut self) {
         let Some(backend) = self.making_slot.take() else { return };
         let source = &self.config.source;
-        let cancelling = slot::cancel(&source.postgres, &format!("walgate {}", self.config.stream), source.connect_timeout, backend);
+        let name = format!("walgate {}", self.config.stream);
+        let cancelling = slot::cancel(&source.postgres, &name, source.connect_timeout, backend);
         if let Ok(Err(error)) = tokio::time::timeout(Duration::from_secs(5), cancelling).await {
             tracing::warn!(error = %Chain(&error), "the making of the slot goes on at the source until transactions open now have ended");
         }
