@@ -74,16 +74,17 @@ impl Plan {
         let [port, controller_port, proxied_port] = [(); 3].map(|()| port::free());
         let proxy = Proxy::to(proxied_port);
         let direct = format!("DIRECT://127.0.0.1:{port}");
-        let mut listeners = format!("listeners={direct},CONTROLLER://127.0.0.1:{controller_port},PROXIED://127.0.0.1:{proxied_port}");
-        let mut advertised = format!("advertised.listeners={direct},PROXIED://127.0.0.1:{}", proxy.port());
+        let (controller, proxied) = (format!("CONTROLLER://127.0.0.1:{controller_port}"), format!("PROXIED://127.0.0.1:{proxied_port}"));
+        let mut listeners = vec![direct.clone(), controller, proxied];
+        let mut advertised = vec![direct, format!("PROXIED://127.0.0.1:{}", proxy.port())];
         let secure_port = self.is_secured.then(port::free);
         let mut properties = Vec::new();
         if let Some(port) = secure_port {
-            listeners.push_str(&format!(",SECURE://127.0.0.1:{port}"));
-            advertised.push_str(&format!(",SECURE://localhost:{port}"));
+            listeners.push(format!("SECURE://127.0.0.1:{port}"));
+            advertised.push(format!("SECURE://localhost:{port}"));
             properties = security::properties(folder.path());
         }
-        properties.extend([listeners, advertised]);
+        properties.extend([format!("listeners={}", listeners.join(",")), format!("advertised.listeners={}", advertised.join(","))]);
         properties.extend(self.properties.iter().cloned());
         Kafka { folder, port, controller_port, secure_port, proxy, properties, broker: None }
     }
@@ -115,7 +116,7 @@ impl Kafka {
     }
 
     /// A prefix for topics that no other test has.
-    pub(crate) fn fresh_prefix(&self) -> String {
+    pub(crate) fn fresh_prefix() -> String {
         static CALLS: AtomicU32 = AtomicU32::new(0);
         format!("lab{}", CALLS.fetch_add(1, Ordering::Relaxed))
     }

@@ -58,10 +58,10 @@ impl Plan {
     }
 
     /// To Kafka instead of files: six partitions a topic, under a prefix that no other test has.
-    pub(crate) fn to_kafka(mut self, kafka: &Kafka) -> Self {
+    pub(crate) fn into_kafka(mut self, kafka: &Kafka) -> Self {
         self.kafka = Some(kafka.reader());
         self.set("sink.kind", "kafka")
-            .set("sink.topic_prefix", kafka.fresh_prefix())
+            .set("sink.topic_prefix", Kafka::fresh_prefix())
             .set("sink.kafka.brokers", kafka.brokers())
             .set("sink.kafka.partitions", 6)
             .set("sink.kafka.replication", 1)

@@ -62,7 +62,7 @@ fn a_killed_broker_keeps_its_topics_and_what_was_committed() {
 #[test]
 fn the_reader_sees_what_is_committed_as_it_was_written() {
     let kafka = Kafka::shared();
-    let prefix = kafka.fresh_prefix();
+    let prefix = Kafka::fresh_prefix();
     let (topic, other, empty) = (format!("{prefix}.t"), format!("{prefix}.other"), format!("{prefix}.empty"));
     for topic in [&topic, &other, &empty, &format!("{prefix}0.t")] {
         kafka.create_topic(topic, 2, &[]);
@@ -162,7 +162,7 @@ fn the_proxy_delivers_a_request_late_or_not_at_all() {
 #[test]
 fn events_of_several_partitions_are_in_the_order_of_the_stream() {
     let (kafka, postgres) = (Kafka::with("log.retention.hours=-1").start(), Postgres::start());
-    let walgate = Walgate::of(&postgres).to_kafka(&kafka).prepare();
+    let walgate = Walgate::of(&postgres).into_kafka(&kafka).prepare();
     let topic = format!("{}.public.t", walgate.topic_prefix());
     kafka.create_topic(&topic, 6, &[("cleanup.policy", "compact")]);
     let producer = producer(&kafka, "p", &[]);
@@ -178,7 +178,9 @@ fn events_of_several_partitions_are_in_the_order_of_the_stream() {
     };
     write(5, &put(1, "0", "c", 1, "a"));
     let before = walgate.events();
-    removed(2, "0", 1).iter().for_each(|line| write(5, line));
+    for line in removed(2, "0", 1) {
+        write(5, &line);
+    }
     write(0, &event(2, "0.2", "c", r#"{"id":9}"#, r#"{"id":9}"#, r#"["text"]"#));
     write(5, &put(3, "0", "c", 1, "b"));
 

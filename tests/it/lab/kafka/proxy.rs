@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::io::{self, Read as _, Write as _};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, LockResult, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -108,9 +108,11 @@ impl Proxy {
     /// Waits until something is kept back.
     #[track_caller]
     pub(crate) fn wait_until_holding(&self) {
-        let (state, _) =
-            self.gate.changed.wait_timeout_while(self.gate.lock(), PATIENCE, |state| state.kept == 0).expect("no thread panicked");
-        assert!(state.kept > 0, "waited in vain for something to keep back by {:?}", state.rules);
+        let waited = self.gate.changed.wait_timeout_while(self.gate.lock(), PATIENCE, |state| state.kept == 0);
+        let (state, _) = ignoring_panics(waited);
+        let (is_holding, rules) = (state.kept > 0, state.rules.clone());
+        drop(state);
+        assert!(is_holding, "waited in vain for something to keep back by {rules:?}");
     }
 
     /// Delivers what was kept back, and keeps nothing back any more.
@@ -154,7 +156,7 @@ impl Drop for Proxy {
 
 impl Gate {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("no thread panicked")
+        ignoring_panics(self.state.lock())
     }
 
     /// Waits where a rule asks for it.
@@ -170,7 +172,7 @@ impl Gate {
         self.changed.notify_all();
         let releases = state.releases;
         let waits = |state: &mut State| state.releases == releases && !connection.is_cut.load(Ordering::SeqCst);
-        self.changed.wait_while(state, waits).expect("no thread panicked").kept -= 1;
+        ignoring_panics(self.changed.wait_while(state, waits)).kept -= 1;
     }
 }
 
@@ -214,7 +216,7 @@ fn carry(direction: Direction, gate: &Gate, connection: &Connection) {
 impl Connection {
     /// The kind of the request, or of the request that this is the answer to.
     fn kind(&self, direction: Direction, frame: &[u8]) -> i16 {
-        let mut kinds = self.kinds.lock().expect("no thread panicked");
+        let mut kinds = ignoring_panics(self.kinds.lock());
         // A request begins with its length, kind, version and number, an answer with its length and that number.
         match (direction, frame) {
             (Direction::Requests, [_, _, _, _, high, low, _, _, a, b, c, d, ..]) => {
@@ -236,4 +238,9 @@ fn read_frame(from: &mut &TcpStream) -> io::Result<Vec<u8>> {
     frame.resize(4 + usize::try_from(length).expect("a `u32` fits"), 0);
     from.read_exact(&mut frame[4..])?;
     Ok(frame)
+}
+
+/// A test that fails still has to end its connections.
+fn ignoring_panics<T>(result: LockResult<T>) -> T {
+    result.unwrap_or_else(PoisonError::into_inner)
 }

@@ -24,7 +24,7 @@ const PATIENCE: Duration = Duration::from_mins(2);
 
 /// The commit that was just answered becomes visible some 20 ms later, more on a busy machine. A transaction that is
 /// open for longer than this is left out.
-const TRANSACTION_ENDS: Duration = Duration::from_secs(3);
+const TRANSACTION_ENDS: Duration = Duration::from_secs(5);
 
 /// A record as the consumer prints it.
 #[derive(Clone, Debug, PartialEq, Eq)]
