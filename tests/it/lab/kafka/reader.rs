@@ -17,7 +17,7 @@ use rustix::process::Signal;
 
 use super::super::json::Json;
 use super::super::{process, wait};
-use super::{Kafka, script};
+use super::{Kafka, Running, script};
 
 /// For a Java program on a busy machine to read everything.
 const PATIENCE: Duration = Duration::from_mins(2);
@@ -161,16 +161,6 @@ impl Record {
             value: text("value"),
             headers: json.get("headers").and_then(Json::as_array).unwrap_or_default().iter().map(header).collect(),
         }
-    }
-}
-
-/// Is killed with the value.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        self.0.kill().ok();
-        drop(self.0.wait());
     }
 }
 
