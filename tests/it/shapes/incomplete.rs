@@ -18,9 +18,11 @@ fn wait_until_whole(walgate: &mut Walgate, postgres: &Postgres, ids: impl Iterat
     let keys: Vec<String> = ids.map(|id| format!("{{\"id\":{id}}}")).collect();
     wait::until(Duration::from_mins(1), "the rows are whole", || {
         let events = walgate.events();
-        let of = |key: &String| events.of("public.item").iter().rev().filter(move |event| event.key.as_ref() == Some(key));
         let is_whole = |event: &Event| event.after().is_some_and(|row| row.contains_key("note"));
-        keys.iter().all(|key| of(key).take_while(|event| event.op().is_some_and(|op| op != "d")).any(is_whole))
+        keys.iter().all(|key| {
+            let of_key = events.of("public.item").iter().rev().filter(|event| event.key.as_ref() == Some(key));
+            of_key.take_while(|event| event.op().is_some_and(|op| op != "d")).any(is_whole)
+        })
     });
     events(walgate, postgres, "public.item")
 }
