@@ -7,8 +7,9 @@ pub mod units;
 mod conninfo;
 mod environment;
 mod meaning;
-mod secret;
+pub(crate) mod secret;
 mod source;
+mod tls;
 mod written;
 
 use std::path::{Path, PathBuf};
@@ -57,8 +58,7 @@ pub struct Config {
 
 #[derive(Clone, Debug)]
 pub struct Source {
-    /// Hosts, port, user, password, database: from the URL, then PG* variables, password and service files.
-    pub postgres: tokio_postgres::Config,
+    pub postgres: Address,
     pub slot: String,
     pub publication: String,
     /// `schema.table` or `schema.*`; empty: the publication is left as it is.
@@ -72,6 +72,42 @@ pub struct Source {
     pub connect_timeout: Duration,
     /// The network has been silent for this long: the connection is given up.
     pub silence_timeout: Duration,
+}
+
+/// Where the source is, who we are there, and how the way there is protected.
+#[derive(Clone, Debug)]
+pub struct Address {
+    /// Hosts, port, user, password, database, channel binding: from the URL, then PG* variables, password and service
+    /// files.
+    pub postgres: tokio_postgres::Config,
+    /// `None`: plain text.
+    pub tls: Option<Tls>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tls {
+    pub check: ServerCheck,
+    /// A file with the authorities that servers' certificates have to come from; `None`: the system's.
+    pub ca: Option<PathBuf>,
+    pub client: Option<ClientCertificate>,
+}
+
+/// What has to be right about the server's certificate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ServerCheck {
+    Nothing,
+    /// It comes from an authority that is trusted.
+    Chain,
+    /// And it is for the host that was asked for.
+    ChainAndName,
+}
+
+/// Files that show who we are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientCertificate {
+    /// Ours, then those between it and an authority.
+    pub certificate: PathBuf,
+    pub key: PathBuf,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

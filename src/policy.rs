@@ -11,6 +11,7 @@ use crate::config::Retry;
 use crate::exit::Exit;
 use crate::pipeline::error::SessionError;
 use crate::postgres::SourceError;
+use crate::postgres::tls::TlsError;
 use crate::rebuild::reason::Reason;
 use crate::sink::SinkError;
 use crate::store::StoreError;
@@ -80,9 +81,10 @@ const RAISE_EVENT_BYTES: &str = "raise `sink.event_bytes_max`; nothing of the tr
 fn source_action(error: &SourceError) -> Action {
     match error {
         SourceError::MessageTooLarge { .. } => Action::Stop(Exit::Refused, RAISE_EVENT_BYTES),
-        // Servers are restarted, passwords rotated, rights granted late: all of it may pass.
+        // Servers are restarted, passwords and certificates rotated, rights granted late: all of it may pass.
         SourceError::Connect { .. }
         | SourceError::ConnectTimeout { .. }
+        | SourceError::Tls { .. }
         | SourceError::Authentication { .. }
         | SourceError::Sql { .. }
         | SourceError::Server { .. }
@@ -155,8 +157,11 @@ pub fn advice_when_spent(error: &SessionError) -> &'static str {
     }
 }
 
-fn source_advice(error: &SourceError) -> &'static str {
+/// What mends an error of the source that does not pass.
+#[must_use]
+pub fn source_advice(error: &SourceError) -> &'static str {
     match error {
+        SourceError::Tls { source, .. } => tls_advice(source),
         SourceError::Authentication { .. } => LOOK_AT_LOGIN,
         SourceError::Sql { .. } | SourceError::Server { .. } => sqlstate_advice(error.sqlstate().unwrap_or_default()),
         SourceError::Connect { .. } | SourceError::ConnectTimeout { .. } | SourceError::Io { .. } | SourceError::Closed => LOOK_AT_SERVER,
@@ -167,7 +172,31 @@ fn source_advice(error: &SourceError) -> &'static str {
     }
 }
 
-const LOOK_AT_LOGIN: &str = "look at user, password and the server's pg_hba.conf";
+fn tls_advice(error: &TlsError) -> &'static str {
+    match error {
+        TlsError::NotOffered => "set `ssl = on` at the server; where plain text is meant, `source.tls = \"disable\"`",
+        TlsError::NotTrusted { .. } => "name the file of the authority that signed the server's certificate in `source.tls_ca`",
+        TlsError::OutOfDate { .. } => "renew the certificate at the server (`ssl_cert_file`), and look at the clocks",
+        TlsError::OtherName { .. } => {
+            "use a host name in `source.url` that the server's certificate is for (`hostaddr` can say where it is)"
+        }
+        TlsError::ClientRefused { .. } => {
+            "give a certificate in `source.tls_cert` that an authority in the server's `ssl_ca_file` signed, and that is not out of date"
+        }
+        TlsError::NothingToBindTo => "set `source.tls`, connect over TCP, or set `source.channel_binding = \"prefer\"`",
+        TlsError::Handshake(_) => {
+            "look at the server's log and its `ssl_min_protocol_version` and `ssl_ciphers`; TLS 1.2 and later is spoken here"
+        }
+        TlsError::Library(_) => "look at the installation of OpenSSL and its configuration",
+        TlsError::File(_)
+        | TlsError::NoCertificate { .. }
+        | TlsError::NoKey { .. }
+        | TlsError::KeyEncrypted { .. }
+        | TlsError::OtherKey { .. } => "mend the files that `source.tls_ca`, `tls_cert` and `tls_key` name",
+    }
+}
+
+const LOOK_AT_LOGIN: &str = "look at user, password, client certificate and the server's pg_hba.conf";
 const LOOK_AT_SERVER: &str = "look whether the server runs and can be reached at this address";
 
 /// By code, and by class where the class says enough. Codes are open-ended: the last line is for all others.

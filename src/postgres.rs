@@ -1,9 +1,11 @@
 //! The only code that holds a connection to the source.
 //!
-//! Two kinds of connection, with the same fixed settings: [`wire`] speaks the protocol itself, for replication
-//! and for reading chunks in large pieces; [`sql`] is an ordinary client for the catalogs. What a value looks
-//! like depends on session settings, so none of them is left to a role or a server default.
+//! Two kinds of connection, over the same `socket` and with the same fixed settings: [`wire`] speaks the protocol
+//! itself, for replication and for reading chunks in large pieces; [`sql`] is an ordinary client for the catalogs.
+//! What a value looks like depends on session settings, so none of them is left to a role or a server default.
 
+pub mod tls;
+mod socket;
 pub mod wire;
 pub mod sql;
 pub mod system;
@@ -11,6 +13,11 @@ pub mod publication;
 pub mod slot;
 pub mod catalog;
 pub mod replication;
+
+use std::error::Error as _;
+use std::io;
+
+use crate::postgres::tls::TlsError;
 
 /// Why the source failed us. What it means for the service is decided in `policy`, after a look at the slot
 /// and the publication: an SQLSTATE alone cannot tell a lost slot from a mistyped name.
@@ -20,10 +27,16 @@ pub enum SourceError {
     Connect {
         endpoint: String,
         #[source]
-        source: std::io::Error,
+        source: io::Error,
     },
     #[error("PostgreSQL at {endpoint} did not answer within {seconds} s")]
     ConnectTimeout { endpoint: String, seconds: u64 },
+    #[error("protect the connection to PostgreSQL at {endpoint}")]
+    Tls {
+        endpoint: String,
+        #[source]
+        source: TlsError,
+    },
     #[error("authenticate with PostgreSQL: {why}")]
     Authentication { why: String },
     #[error("{doing}")]
@@ -42,7 +55,7 @@ pub enum SourceError {
     Io {
         doing: &'static str,
         #[source]
-        source: std::io::Error,
+        source: io::Error,
     },
     #[error("PostgreSQL closed the connection")]
     Closed,
@@ -68,6 +81,23 @@ pub struct ServerError {
 }
 
 impl SourceError {
+    /// Why a connection broke; where our own socket broke it off, why that did.
+    fn broken(doing: &'static str, error: io::Error) -> Self {
+        error.downcast::<Self>().unwrap_or_else(|source| Self::Io { doing, source })
+    }
+
+    /// As [`SourceError::broken`], for what tokio-postgres says of it.
+    fn refused(doing: &'static str, error: tokio_postgres::Error) -> Self {
+        let broken = error.source().and_then(|source| source.downcast_ref::<io::Error>());
+        if broken.and_then(io::Error::get_ref).and_then(|ours| ours.downcast_ref::<Self>()).is_none() {
+            return Self::Sql { doing, source: error };
+        }
+        match error.into_source().and_then(|source| source.downcast::<io::Error>().ok()) {
+            Some(broken) => Self::broken(doing, *broken),
+            None => Self::Closed,
+        }
+    }
+
     /// The SQLSTATE, where the server gave one.
     #[must_use]
     pub fn sqlstate(&self) -> Option<&str> {
@@ -76,6 +106,7 @@ impl SourceError {
             Self::Server { source, .. } => Some(&source.sqlstate),
             Self::Connect { .. }
             | Self::ConnectTimeout { .. }
+            | Self::Tls { .. }
             | Self::Authentication { .. }
             | Self::Io { .. }
             | Self::Closed

@@ -13,6 +13,7 @@ use serde::Serialize;
 use crate::admin::control::{Request, ask};
 use crate::config::{Config, SinkKind};
 use crate::exit::Exit;
+use crate::policy::source_advice;
 use crate::store::{Stamp, Store, StoreError};
 use crate::telemetry::Chain;
 
@@ -68,7 +69,7 @@ pub(super) fn execute(config: &Config, json: bool) -> anyhow::Result<Exit> {
     let running = ask(&config.store.directory, &Request::Status).is_ok();
     let mut findings = vec![Finding::ok(Area::Config, format!("the configuration is that of stream `{}`", config.stream))];
     if let Err(error) = runtime.block_on(source::look(config, running, &mut findings)) {
-        findings.push(Finding::fault(Area::Source, Chain(&error).to_string()));
+        findings.push(Finding::fault(Area::Source, Chain(&error).to_string()).mended_by(source_advice(&error)));
     }
     findings.extend(look_at_sink(config));
     findings.push(look_at_store(config, running));

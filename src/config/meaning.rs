@@ -13,18 +13,15 @@ use super::name::TableName;
 use super::units::{parse_duration, parse_size};
 use super::written::{Entry, TABLES, Value, Written};
 use super::{
-    BatchLimits, Config, Format, Header, OnConflict, Rebuild, Retry, Run, Sink, SinkKind, Source, Store, Table, TablePattern, source,
+    BatchLimits, Config, Format, Header, OnConflict, Rebuild, Retry, Run, Sink, SinkKind, Source, Store, Table, TablePattern, source, tls,
 };
+use crate::postgres::tls::{TlsError, certificates, private_key};
+use crate::telemetry::Chain;
 
 /// Keys of capabilities that this version does not have, and the value that means "without it". Any other value is
 /// refused: a setting that does nothing is a lie.
-const NOT_IN_THIS_VERSION: [(&str, &[&str]); 15] = [
-    ("source.tls", &["disable"]),
-    ("source.tls_ca", &[""]),
-    ("source.tls_cert", &[""]),
-    ("source.tls_key", &[""]),
+const NOT_IN_THIS_VERSION: [(&str, &[&str]); 10] = [
     ("source.wal_budget", &["none"]),
-    ("source.channel_binding", &["disable", "prefer"]),
     ("source.catch_up", &["false"]),
     ("sink.oversize", &["stop"]),
     ("format.style", &["plain"]),
@@ -37,7 +34,7 @@ const NOT_IN_THIS_VERSION: [(&str, &[&str]); 15] = [
 ];
 
 /// Keys that may be set, for "did you mean".
-const KEYS: [&str; 38] = [
+const KEYS: [&str; 42] = [
     "stream",
     "source.url",
     "source.password_file",
@@ -51,6 +48,10 @@ const KEYS: [&str; 38] = [
     "source.connect_timeout",
     "source.silence_timeout",
     "source.tls",
+    "source.tls_ca",
+    "source.tls_cert",
+    "source.tls_key",
+    "source.channel_binding",
     "sink.kind",
     "sink.topic_prefix",
     "sink.event_bytes_max",
@@ -143,12 +144,12 @@ impl Taking<'_> {
                 .then(|| text.to_owned())
                 .ok_or("has to be 1 to 63 bytes long".to_owned())
         });
-        let plaintext = self.keys.contains_key("source.tls");
         self.refuse_what_is_not_there();
         let password_file = self.checked("source.password_file", Some(""), |text| Ok((!text.is_empty()).then(|| folder.join(text))))?;
         let environment = self.environment;
-        let postgres = self
-            .checked("source.url", Some("postgresql://"), |url| source::connection(url, password_file.as_deref(), plaintext, environment));
+        let tls = self.tls(folder)?;
+        let postgres =
+            self.checked("source.url", Some("postgresql://"), |url| source::connection(url, password_file.as_deref(), &tls, environment));
         let patterns = self.list("source.tables", |text| TablePattern::from_str(text).map_err(|error| error.to_string()));
         let topic_prefix = self.checked("sink.topic_prefix", Some(&stream), |text| {
             let fits = (1..=100).contains(&text.len())
@@ -239,6 +240,16 @@ impl Taking<'_> {
         Some(Format { bigint_as_string, json_as_text })
     }
 
+    fn tls(&mut self, folder: &Path) -> Option<tls::Keys> {
+        Some(tls::Keys {
+            mode: self.written("source.tls", tls::Mode::from_str)?,
+            ca: self.file("source.tls_ca", folder, certificates)?,
+            certificate: self.file("source.tls_cert", folder, certificates)?,
+            key: self.file("source.tls_key", folder, private_key)?,
+            channel_binding: self.written("source.channel_binding", source::parse_channel_binding)?,
+        })
+    }
+
     fn table(&mut self, origin: Origin, mut entries: BTreeMap<String, Entry>) -> Option<Table> {
         let mut taking = Taking { keys: std::mem::take(&mut entries), faults: Vec::new(), nowhere: origin, environment: self.environment };
         let name = taking.checked("name", None, |text| TableName::from_str(text).map_err(|error| error.to_string()));
@@ -300,6 +311,22 @@ impl Taking<'_> {
             }
         };
         check(&text).map_err(|why| self.fault(key, entry.as_ref(), why)).ok()
+    }
+
+    /// As [`Taking::checked`], for a key whose default depends on others: inside, `None` where it is not written or empty.
+    #[expect(clippy::option_option, reason = "outside, `None` is a fault, as for every key")]
+    fn written<T>(&mut self, key: &str, check: impl FnOnce(&str) -> Result<T, String>) -> Option<Option<T>> {
+        self.checked(key, Some(""), |text| if text.is_empty() { Ok(None) } else { check(text).map(Some) })
+    }
+
+    /// A file that `read` can read.
+    #[expect(clippy::option_option, reason = "as `written`")]
+    fn file<T>(&mut self, key: &str, folder: &Path, read: impl FnOnce(&Path) -> Result<T, TlsError>) -> Option<Option<PathBuf>> {
+        self.written(key, |text| {
+            let path = folder.join(text);
+            read(&path).map_err(|error| Chain(&error).to_string())?;
+            Ok(path)
+        })
     }
 
     fn list<T>(&mut self, key: &str, check: impl Fn(&str) -> Result<T, String>) -> Vec<T> {

@@ -10,12 +10,12 @@ use std::path::{Path, PathBuf};
 use super::conninfo::Parameters;
 use super::environment::SOCKET_DIRECTORIES;
 
-/// No password or service file is longer; what is, is another file.
+/// No password, service, key or certificate file is longer; what is, is another file.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// Why such a file could not be used.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum SecretError {
+pub enum SecretError {
     #[error("`{}` cannot be read ({source})", path.display())]
     Io { path: PathBuf, source: io::Error },
     #[error("`{}` is not a regular file", path.display())]
@@ -30,9 +30,28 @@ pub(super) enum SecretError {
     Line { path: PathBuf, line: usize },
 }
 
+/// Who may read a file, by its owner and mode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Readers {
+    Owner,
+    /// As libpq for private keys: a key that root owns may be shared with a group.
+    OwnerOrRootsGroup,
+    Anyone,
+}
+
 /// Reads a file whose mode lets nobody but its owner at it.
 pub(super) fn read_private(path: &Path) -> Result<Vec<u8>, SecretError> {
-    read(path, true)
+    read(path, Readers::Owner)
+}
+
+/// Reads a file with a private key.
+pub(crate) fn read_key(path: &Path) -> Result<Vec<u8>, SecretError> {
+    read(path, Readers::OwnerOrRootsGroup)
+}
+
+/// Reads a file that holds no secret.
+pub(crate) fn read_public(path: &Path) -> Result<Vec<u8>, SecretError> {
+    read(path, Readers::Anyone)
 }
 
 /// The password in a file of its own: its first line.
@@ -43,7 +62,7 @@ pub(super) fn password_of_file(path: &Path) -> Result<Vec<u8>, SecretError> {
     if line.is_empty() { Err(SecretError::Empty { path: path.to_owned() }) } else { Ok(line.to_owned()) }
 }
 
-fn read(path: &Path, private: bool) -> Result<Vec<u8>, SecretError> {
+fn read(path: &Path, readers: Readers) -> Result<Vec<u8>, SecretError> {
     let path = || path.to_owned();
     let failed = |source| SecretError::Io { path: path(), source };
     // The kind is looked at before it is opened, because opening a pipe waits; the mode of what was opened afterwards.
@@ -51,8 +70,14 @@ fn read(path: &Path, private: bool) -> Result<Vec<u8>, SecretError> {
         return Err(SecretError::NotAFile { path: path() });
     }
     let file = File::open(path()).map_err(failed)?;
-    let mode = file.metadata().map_err(failed)?.mode() & 0o7777;
-    if private && mode & 0o077 != 0 {
+    let metadata = file.metadata().map_err(failed)?;
+    let mode = metadata.mode() & 0o7777;
+    let others = match readers {
+        Readers::OwnerOrRootsGroup if metadata.uid() == 0 => 0o037,
+        Readers::Owner | Readers::OwnerOrRootsGroup => 0o077,
+        Readers::Anyone => 0,
+    };
+    if mode & others != 0 {
         return Err(SecretError::Open { path: path(), mode });
     }
     let mut bytes = Vec::new();
@@ -112,7 +137,7 @@ fn split_fields(line: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
 
 /// The parameters of one service; `None` where the file does not have it.
 pub(super) fn find_service(path: &Path, service: &str) -> Result<Option<Parameters>, SecretError> {
-    let bytes = read(path, false)?;
+    let bytes = read_public(path)?;
     let text = String::from_utf8_lossy(&bytes);
     let mut found: Option<Parameters> = None;
     for (index, line) in text.lines().enumerate() {
@@ -159,6 +184,15 @@ mod tests {
         check(b"s3cret", 0o640, Err("`F` can be read by others (mode 0640): run `chmod 0600 F`"));
         check(b"s3cret", 0o604, Err("`F` can be read by others (mode 0604): run `chmod 0600 F`"));
         check(b"\n", 0o600, Err("`F` is empty: write the password on its first line"));
+    }
+
+    #[test]
+    fn a_private_key_may_be_shared_with_a_group_by_root_alone() {
+        let directory = tempfile::tempdir().unwrap();
+        let by_root = rustix::process::geteuid().is_root();
+        for (mode, expect) in [(0o600, true), (0o640, by_root), (0o644, false), (0o660, false)] {
+            assert_eq!(read_key(&file(&directory, b"key", mode)).is_ok(), expect, "{mode:o}");
+        }
     }
 
     #[test]

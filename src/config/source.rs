@@ -3,13 +3,19 @@
 
 use std::path::{Path, PathBuf};
 
+use tokio_postgres::config::ChannelBinding;
+
 use super::conninfo::{self, Parameters};
 use super::environment::Environment;
 use super::secret::{Login, find_password, find_service, password_of_file, read_private};
+use super::{Address, tls};
+use crate::postgres::tls::connector;
+use crate::telemetry::Chain;
 
 /// PG* variables and the parameter that each stands for.
-const VARIABLES: [(&str, &str); 8] = [
+const VARIABLES: [(&str, &str); 13] = [
     ("PGHOST", "host"),
+    ("PGHOSTADDR", "hostaddr"),
     ("PGPORT", "port"),
     ("PGDATABASE", "dbname"),
     ("PGUSER", "user"),
@@ -17,18 +23,17 @@ const VARIABLES: [(&str, &str); 8] = [
     ("PGPASSFILE", "passfile"),
     ("PGSERVICE", "service"),
     ("PGSSLMODE", "sslmode"),
+    ("PGSSLROOTCERT", "sslrootcert"),
+    ("PGSSLCERT", "sslcert"),
+    ("PGSSLKEY", "sslkey"),
+    ("PGCHANNELBINDING", "channel_binding"),
 ];
 
-/// The connection that `url` means. `plaintext` was asked for in so many words (`source.tls = "disable"`).
+/// The connection that `url` means, with what the keys beside it say.
 ///
 /// # Errors
 /// A text for people, without any secret.
-pub(super) fn connection(
-    url: &str,
-    password_file: Option<&Path>,
-    plaintext: bool,
-    environment: &Environment,
-) -> Result<tokio_postgres::Config, String> {
+pub(super) fn connection(url: &str, password_file: Option<&Path>, keys: &tls::Keys, environment: &Environment) -> Result<Address, String> {
     let mut parameters = conninfo::parse(url).map_err(|error| error.to_string())?;
     if let Some(unknown) = parameters.keys().find(|name| !conninfo::KEYWORDS.contains(&name.as_str())) {
         return Err(format!("has the parameter `{unknown}`, which is not supported"));
@@ -48,19 +53,35 @@ pub(super) fn connection(
         }
     }
     let given = |name: &str| or_variable(&parameters, name);
-    let hosts = given("hostaddr")
-        .or_else(|| given("host"))
+    let addresses = given("hostaddr");
+    let hosts = given("host")
+        .or_else(|| addresses.clone())
         .or_else(|| environment.socket_directory.map(str::to_owned))
         .unwrap_or_else(|| "localhost".to_owned());
     let ports = given("port").unwrap_or_else(|| "5432".to_owned());
     let user = given("user").or_else(|| environment.user.clone()).ok_or("has no user, and the system does not know one")?;
     let dbname = given("dbname").unwrap_or_else(|| user.clone());
-    refuse_what_needs_tls(given("sslmode").as_deref(), given("channel_binding").as_deref(), &hosts, plaintext)?;
-
+    let reached: Vec<&str> = addresses.as_deref().unwrap_or(&hosts).split(',').collect();
+    let tls = tls::meant(keys, given, environment.home.as_deref(), &reached)?;
+    let channel_binding = match (keys.channel_binding, given("channel_binding")) {
+        (Some(binding), _) => binding,
+        (None, Some(text)) => parse_channel_binding(&text).map_err(|why| format!("has channel_binding={text}, which {why}"))?,
+        (None, None) => ChannelBinding::Prefer,
+    };
+    match &tls {
+        None if channel_binding == ChannelBinding::Require => {
+            return Err("is reached in plain text, and channel binding is required: set `source.tls = \"verify-full\"`".to_owned());
+        }
+        None => {}
+        Some(tls) => drop(connector(tls).map_err(|error| format!("cannot be reached with TLS: {}", Chain(&error)))?),
+    }
     let mut config = tokio_postgres::Config::new();
-    config.user(&user).dbname(&dbname);
+    config.user(&user).dbname(&dbname).channel_binding(channel_binding);
     for host in hosts.split(',') {
         config.host(host);
+    }
+    for address in addresses.iter().flat_map(|addresses| addresses.split(',')) {
+        config.hostaddr(address.parse().map_err(|_| format!("has the hostaddr `{address}`, which is no IP address"))?);
     }
     for port in ports.split(',') {
         config.port(port.parse().map_err(|_| format!("has the port `{port}`, which is no port"))?);
@@ -86,24 +107,16 @@ pub(super) fn connection(
     if let Some(password) = password {
         config.password(password);
     }
-    Ok(config)
+    Ok(Address { postgres: config, tls })
 }
 
-/// This version speaks plain text only: never over a network unless that was asked for, and never where the URL
-/// asks for more.
-fn refuse_what_needs_tls(sslmode: Option<&str>, channel_binding: Option<&str>, hosts: &str, plaintext: bool) -> Result<(), String> {
-    if let Some(mode @ ("require" | "verify-ca" | "verify-full")) = sslmode {
-        return Err(format!("has sslmode={mode}, but this version has no TLS to the source: use a unix socket, loopback or a tunnel"));
-    }
-    if channel_binding == Some("require") {
-        return Err("has channel_binding=require, but this version has no TLS to the source".to_owned());
-    }
-    let near = |host: &str| host.starts_with('/') || host == "localhost" || host == "::1" || host.starts_with("127.");
-    match hosts.split(',').find(|host| !near(host)) {
-        Some(host) if !plaintext => Err(format!(
-            "names `{host}` over the network, and this version has no TLS to the source: set `source.tls = \"disable\"` if plain text is meant"
-        )),
-        _ => Ok(()),
+/// libpq's values.
+pub(super) fn parse_channel_binding(text: &str) -> Result<ChannelBinding, String> {
+    match text {
+        "disable" => Ok(ChannelBinding::Disable),
+        "prefer" => Ok(ChannelBinding::Prefer),
+        "require" => Ok(ChannelBinding::Require),
+        _ => Err("has to be `disable`, `prefer` or `require`".to_owned()),
     }
 }
 
@@ -111,18 +124,40 @@ fn refuse_what_needs_tls(sslmode: Option<&str>, channel_binding: Option<&str>, h
 mod tests {
     use super::*;
 
-    fn refused(url: &str, plaintext: bool) -> Option<String> {
+    fn refused(url: &str, mode: Option<tls::Mode>) -> Option<String> {
         let environment = Environment { user: Some("me".to_owned()), ..Environment::default() };
-        connection(url, None, plaintext, &environment).err()
+        connection(url, None, &tls::Keys { mode, ..tls::Keys::default() }, &environment).err()
     }
 
     #[test]
     fn plain_text_over_a_network_has_to_be_asked_for() {
-        assert_eq!(refused("postgresql://w:p@127.0.0.1/shop", false), None);
-        assert_eq!(refused("postgresql:///shop?host=/tmp", false), None);
-        assert!(refused("postgresql://w:p@db/shop", false).unwrap().contains("source.tls"));
-        assert_eq!(refused("postgresql://w:p@db/shop", true), None);
-        assert!(refused("postgresql://w:p@127.0.0.1/shop?sslmode=require", true).unwrap().contains("sslmode=require"));
+        let disable = Some(tls::Mode::Disable);
+        assert_eq!(refused("postgresql://w:p@127.0.0.1/shop", None), None);
+        assert_eq!(refused("postgresql:///shop?host=/tmp", None), None);
+        assert!(refused("postgresql://w:p@db/shop", None).unwrap().contains("source.tls"));
+        assert_eq!(refused("postgresql://w:p@db/shop", disable), None);
+        assert!(refused("postgresql://w:p@127.0.0.1/shop?sslmode=require", disable).unwrap().contains("sslmode"));
+        assert!(refused("postgresql://w:p@127.0.0.1/shop?channel_binding=require", None).unwrap().contains("channel binding"));
+        assert!(refused("postgresql://w:p@localhost/shop?hostaddr=10.0.0.1", None).unwrap().contains("`10.0.0.1` over the network"));
+    }
+
+    #[test]
+    fn a_file_that_is_not_there_is_a_fault_of_the_configuration() {
+        let why = refused("postgresql://w:p@db/shop?sslmode=verify-full&sslrootcert=/none", None).unwrap();
+        assert!(why.contains("`/none` cannot be read"), "{why}");
+    }
+
+    #[test]
+    fn the_name_that_a_certificate_is_for_stays_beside_the_address() {
+        let address = connection(
+            "host=db hostaddr=127.0.0.1",
+            None,
+            &tls::Keys::default(),
+            &Environment { user: Some("me".to_owned()), ..Environment::default() },
+        );
+        let config = address.unwrap().postgres;
+        assert_eq!(config.get_hosts(), [tokio_postgres::config::Host::Tcp("db".to_owned())]);
+        assert_eq!(config.get_hostaddrs(), ["127.0.0.1".parse::<std::net::IpAddr>().unwrap()]);
     }
 
     #[test]
@@ -130,7 +165,7 @@ mod tests {
         let variables = [("PGUSER", "other"), ("PGDATABASE", "shop"), ("PGPASSWORD", "secret")]
             .map(|(name, value)| (name.to_owned(), value.to_owned()));
         let environment = Environment { variables: variables.into(), ..Environment::default() };
-        let config = connection("postgresql://w@127.0.0.1:6000", None, false, &environment).unwrap();
+        let config = connection("postgresql://w@127.0.0.1:6000", None, &tls::Keys::default(), &environment).unwrap().postgres;
         assert_eq!((config.get_user(), config.get_dbname(), config.get_ports()), (Some("w"), Some("shop"), [6000].as_slice()));
         assert_eq!(config.get_password(), Some(b"secret".as_slice()));
     }

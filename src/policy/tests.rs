@@ -28,6 +28,7 @@ fn whatever_the_server_says_the_next_session_looks_within_the_budget() {
     for error in [
         SourceError::Connect { endpoint: String::new(), source: broken() },
         SourceError::ConnectTimeout { endpoint: String::new(), seconds: 1 },
+        SourceError::Tls { endpoint: String::new(), source: TlsError::OutOfDate { why: "expired" } },
         SourceError::Authentication { why: String::new() },
         SourceError::Io { doing: "read", source: broken() },
         SourceError::Closed,

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::config::Address;
 use crate::lsn::Lsn;
 use crate::postgres::sql::Sql;
 use crate::postgres::wire::{Purpose, Wire};
@@ -107,7 +108,7 @@ pub struct Made {
 /// # Errors
 /// Rights, limits, `wal_level`, the connection.
 pub async fn make(
-    config: &tokio_postgres::Config,
+    address: &Address,
     application_name: &str,
     timeout: Duration,
     name: &str,
@@ -115,7 +116,7 @@ pub async fn make(
     failover: bool,
     backend: impl FnOnce(i32),
 ) -> Result<Made, SourceError> {
-    let mut wire = Wire::connect(config, Purpose::Replication, application_name, timeout).await?;
+    let mut wire = Wire::connect(address, Purpose::Replication, application_name, timeout).await?;
     backend(wire.backend_pid());
     let slot = quote_identifier(name);
     let statement = match (version, failover) {
@@ -132,7 +133,7 @@ pub async fn make(
     let exported = column(2, "an exported snapshot")?;
 
     // The snapshot lives until the next command on `wire`, which is kept open until it has been read.
-    let sql = Sql::connect(config, application_name, timeout).await?;
+    let sql = Sql::connect(address, application_name, timeout).await?;
     sql.run(
         "import the exported snapshot",
         &format!("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET TRANSACTION SNAPSHOT {}", quote_literal(&exported)),
@@ -149,8 +150,8 @@ pub async fn make(
 ///
 /// # Errors
 /// The connection's.
-pub async fn cancel(config: &tokio_postgres::Config, application_name: &str, timeout: Duration, backend: i32) -> Result<(), SourceError> {
-    let sql = Sql::connect(config, application_name, timeout).await?;
+pub async fn cancel(address: &Address, application_name: &str, timeout: Duration, backend: i32) -> Result<(), SourceError> {
+    let sql = Sql::connect(address, application_name, timeout).await?;
     sql.run("cancel the making of the slot", &format!("SELECT pg_cancel_backend({backend})")).await
 }
 

@@ -4,8 +4,11 @@
 use std::future::Future;
 use std::time::Duration;
 
-use tokio_postgres::{NoTls, SimpleQueryMessage, SimpleQueryRow};
+use tokio_postgres::config::{SslMode, SslNegotiation};
+use tokio_postgres::{SimpleQueryMessage, SimpleQueryRow};
 
+use crate::config::Address;
+use crate::postgres::socket::{AsItIs, Socket, places};
 use crate::postgres::{LATER_SETTINGS, SourceError, fixed_settings};
 
 /// A statement on the catalogs that takes longer than this has lost its server.
@@ -24,32 +27,45 @@ impl Drop for Sql {
 }
 
 impl Sql {
-    /// Connects with the fixed settings.
+    /// Connects to the first host of `address` that answers, with the fixed settings.
     ///
     /// # Errors
-    /// Unreachable, refused, or not ready within `timeout`.
-    pub async fn connect(config: &tokio_postgres::Config, application_name: &str, timeout: Duration) -> Result<Self, SourceError> {
-        let mut config = config.clone();
+    /// The last host's error where none answers: unreachable, refused, or not ready within `timeout`.
+    pub async fn connect(address: &Address, application_name: &str, timeout: Duration) -> Result<Self, SourceError> {
+        let mut config = address.postgres.clone();
         let settings = match config.get_options() {
             Some(options) => format!("{options} {}", fixed_settings()),
             None => fixed_settings(),
         };
-        config.options(settings).application_name(application_name).connect_timeout(timeout);
-        let connecting = tokio::time::timeout(timeout, config.connect(NoTls)).await;
-        let (client, connection) = match connecting {
-            Ok(result) => result.map_err(|source| SourceError::Sql { doing: "connect to PostgreSQL", source })?,
-            Err(_) => {
-                return Err(SourceError::ConnectTimeout { endpoint: "its address".to_owned(), seconds: timeout.as_secs() });
+        config.options(settings).application_name(application_name);
+        // The socket has asked for TLS already, where it is configured.
+        config.ssl_mode(SslMode::Require).ssl_negotiation(SslNegotiation::Direct);
+        let mut last = SourceError::Missing { what: "a host to connect to" };
+        for place in places(address) {
+            let attempt = async {
+                let socket = Socket::open(&place, address).await?;
+                let connecting = config.connect_raw(socket, AsItIs).await;
+                let (client, connection) = connecting.map_err(|source| SourceError::refused("connect to PostgreSQL", source))?;
+                let sql = Self::drive(client, connection);
+                sql.run("set the later settings", LATER_SETTINGS).await?;
+                Ok(sql)
+            };
+            match tokio::time::timeout(timeout, attempt).await {
+                Ok(Ok(sql)) => return Ok(sql),
+                Ok(Err(error)) => last = error,
+                Err(_) => last = SourceError::ConnectTimeout { endpoint: place.to_string(), seconds: timeout.as_secs() },
             }
-        };
+        }
+        Err(last)
+    }
+
+    fn drive(client: tokio_postgres::Client, connection: tokio_postgres::Connection<Socket, Socket>) -> Self {
         let driver = tokio::spawn(async move {
             if let Err(error) = connection.await {
                 tracing::debug!(error = %error, "an SQL connection ended");
             }
         });
-        let sql = Self { client, driver };
-        sql.run("set the later settings", LATER_SETTINGS).await?;
-        Ok(sql)
+        Self { client, driver }
     }
 
     /// Runs a statement and gives its rows.

@@ -4,17 +4,17 @@
 //! Bytes of the server cannot panic here; a message is not allocated for before its length was looked at.
 
 use std::io;
-use std::task::{Context, Waker};
 use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
 use fallible_iterator::FallibleIterator as _;
 use postgres_protocol::authentication::sasl::{self, ChannelBinding, ScramSha256};
 use postgres_protocol::message::{backend, frontend};
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
-use tokio::net::{TcpStream, UnixStream};
-use tokio_postgres::config::Host;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio_postgres::config;
 
+use crate::config::Address;
+use crate::postgres::socket::{Socket, places};
 use crate::postgres::{LATER_SETTINGS, ServerError, SourceError, fixed_settings};
 
 /// Bytes asked of the socket at a time. A hot walsender sends a message per system call; one read then takes
@@ -26,9 +26,6 @@ const ANSWER_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
 /// Tag and length of a backend message.
 const HEADER_BYTES: usize = 5;
-
-trait Socket: AsyncRead + AsyncWrite + Send + Sync + Unpin {}
-impl<S: AsyncRead + AsyncWrite + Send + Sync + Unpin> Socket for S {}
 
 /// A row of an answer: the text of each column, `None` for NULL.
 pub type AnswerRow = Vec<Option<String>>;
@@ -44,7 +41,7 @@ pub enum Purpose {
 
 /// A connection past its start-up.
 pub struct Wire {
-    socket: Box<dyn Socket>,
+    socket: Socket,
     inbound: BytesMut,
     outbound: BytesMut,
     message_bytes_max: u64,
@@ -52,48 +49,30 @@ pub struct Wire {
     backend_pid: i32,
 }
 
-/// The server is told, as far as that is possible without waiting: else it would complain in its log of a client that
-/// vanished.
-impl Drop for Wire {
-    fn drop(&mut self) {
-        const TERMINATE: &[u8] = b"X\0\0\0\x04";
-        let mut context = Context::from_waker(Waker::noop());
-        let _said = std::pin::Pin::new(&mut self.socket).poll_write(&mut context, TERMINATE).is_ready();
-    }
-}
-
 impl Wire {
-    /// Connects to the first host of `config` that answers, authenticates and waits until the server is ready.
+    /// Connects to the first host of `address` that answers, authenticates and waits until the server is ready.
     ///
     /// # Errors
     /// The last host's error where none answers; authentication; anything the server refuses.
-    pub async fn connect(
-        config: &tokio_postgres::Config,
-        purpose: Purpose,
-        application_name: &str,
-        timeout: Duration,
-    ) -> Result<Self, SourceError> {
+    pub async fn connect(address: &Address, purpose: Purpose, application_name: &str, timeout: Duration) -> Result<Self, SourceError> {
         let mut last = SourceError::Missing { what: "a host to connect to" };
-        for (index, host) in config.get_hosts().iter().enumerate() {
-            let port = config.get_ports().get(index).or(config.get_ports().first()).copied().unwrap_or(5432);
-            let endpoint = endpoint(host, port);
+        for place in places(address) {
             let attempt = async {
-                let socket = open(host, port).await.map_err(|source| SourceError::Connect { endpoint: endpoint.clone(), source })?;
                 let mut wire = Self {
-                    socket,
+                    socket: Socket::open(&place, address).await?,
                     inbound: BytesMut::with_capacity(16 * 1024),
                     outbound: BytesMut::new(),
                     message_bytes_max: ANSWER_BYTES_MAX,
                     backend_pid: 0,
                 };
-                wire.start_up(config, purpose, application_name).await?;
+                wire.start_up(&address.postgres, purpose, application_name).await?;
                 wire.query("set the later settings", LATER_SETTINGS).await?;
                 Ok(wire)
             };
             match tokio::time::timeout(timeout, attempt).await {
                 Ok(Ok(wire)) => return Ok(wire),
                 Ok(Err(error)) => last = error,
-                Err(_) => last = SourceError::ConnectTimeout { endpoint, seconds: timeout.as_secs() },
+                Err(_) => last = SourceError::ConnectTimeout { endpoint: place.to_string(), seconds: timeout.as_secs() },
             }
         }
         Err(last)
@@ -127,7 +106,7 @@ impl Wire {
         }
         self.encode("start up", |out| frontend::startup_message(parameters, out))?;
         self.flush("start up").await?;
-        self.authenticate(config.get_password()).await?;
+        self.authenticate(config).await?;
         let mut encoding_is_unknown = false;
         loop {
             match self.message("start up").await? {
@@ -148,23 +127,44 @@ impl Wire {
         Ok(())
     }
 
-    /// SCRAM-SHA-256, or nothing where the server trusts us. MD5 and clear text are refused: they give the
-    /// password away to whoever stands between.
-    async fn authenticate(&mut self, password: Option<&[u8]>) -> Result<(), SourceError> {
+    /// SCRAM-SHA-256, bound to the server's certificate where both sides can, or nothing where the server trusts us.
+    /// What gives the password away has been refused by the socket.
+    async fn authenticate(&mut self, config: &tokio_postgres::Config) -> Result<(), SourceError> {
         let refused = |why: &str| SourceError::Authentication { why: why.to_owned() };
         let mut scram: Option<ScramSha256> = None;
+        let mut bound = false;
         loop {
             match self.message("authenticate").await? {
+                backend::Message::AuthenticationOk if !bound && config.get_channel_binding() == config::ChannelBinding::Require => {
+                    return Err(refused(
+                        "`channel_binding = \"require\"`, and the server asks for no password that could be bound to its certificate",
+                    ));
+                }
                 backend::Message::AuthenticationOk => return Ok(()),
                 backend::Message::AuthenticationSasl(body) => {
                     let offered: Vec<String> =
                         body.mechanisms().map(|name| Ok(name.to_owned())).collect().map_err(|_| protocol("its list of SASL mechanisms"))?;
-                    if !offered.iter().any(|name| name == sasl::SCRAM_SHA_256) {
-                        return Err(refused(&format!("the server offers {} and not SCRAM-SHA-256", offered.join(", "))));
+                    let offers = |mechanism: &str| offered.iter().any(|name| name == mechanism);
+                    let end_point = self.socket.end_point().filter(|_| config.get_channel_binding() != config::ChannelBinding::Disable);
+                    let (mechanism, binding) = match end_point {
+                        Some(hash) if offers(sasl::SCRAM_SHA_256_PLUS) => {
+                            bound = true;
+                            (sasl::SCRAM_SHA_256_PLUS, ChannelBinding::tls_server_end_point(hash.to_vec()))
+                        }
+                        // Says that it could have been bound, so that a server whose offer was cut on the way refuses.
+                        Some(_) => (sasl::SCRAM_SHA_256, ChannelBinding::unrequested()),
+                        None => (sasl::SCRAM_SHA_256, ChannelBinding::unsupported()),
+                    };
+                    if !offers(mechanism) {
+                        return Err(refused(&format!("the server offers {} and not {mechanism}", offered.join(", "))));
                     }
+                    if !bound && config.get_channel_binding() == config::ChannelBinding::Require {
+                        return Err(refused("`channel_binding = \"require\"`, and the server does not offer SCRAM-SHA-256-PLUS"));
+                    }
+                    let password = config.get_password();
                     let password = password.ok_or_else(|| refused("the server asks for a password and none is configured"))?;
-                    let exchange = ScramSha256::new(password, ChannelBinding::unsupported());
-                    self.encode("authenticate", |out| frontend::sasl_initial_response(sasl::SCRAM_SHA_256, exchange.message(), out))?;
+                    let exchange = ScramSha256::new(password, binding);
+                    self.encode("authenticate", |out| frontend::sasl_initial_response(mechanism, exchange.message(), out))?;
                     scram = Some(exchange);
                     self.flush("authenticate").await?;
                 }
@@ -180,11 +180,6 @@ impl Wire {
                     exchange
                         .finish(body.data())
                         .map_err(|error| refused(&format!("the server did not prove that it knows the password: {error}")))?;
-                }
-                backend::Message::AuthenticationMd5Password(_) | backend::Message::AuthenticationCleartextPassword => {
-                    return Err(refused(
-                        "the server asks for an MD5 or clear-text password; use `scram-sha-256` in pg_hba.conf and set the role's password again",
-                    ));
                 }
                 backend::Message::ErrorResponse(body) => return Err(server_error("authenticate", &body)),
                 backend::Message::NoticeResponse(_) => {}
@@ -263,8 +258,8 @@ impl Wire {
     /// # Errors
     /// The connection broke.
     pub async fn send(&mut self, doing: &'static str, messages: &[u8]) -> Result<(), SourceError> {
-        self.socket.write_all(messages).await.map_err(|source| SourceError::Io { doing, source })?;
-        self.socket.flush().await.map_err(|source| SourceError::Io { doing, source })
+        self.socket.write_all(messages).await.map_err(|source| SourceError::broken(doing, source))?;
+        self.socket.flush().await.map_err(|source| SourceError::broken(doing, source))
     }
 
     /// Reads a COPY's end: everything up to `ReadyForQuery`.
@@ -324,7 +319,7 @@ impl Wire {
         match self.socket.read_buf(&mut self.inbound).await {
             Ok(0) => Err(SourceError::Closed),
             Ok(_) => Ok(()),
-            Err(source) => Err(SourceError::Io { doing, source }),
+            Err(source) => Err(SourceError::broken(doing, source)),
         }
     }
 }
@@ -376,24 +371,6 @@ fn message_length(buffer: &[u8], bytes_max: u64) -> Result<Option<usize>, Source
         return Err(SourceError::MessageTooLarge { bytes, limit: bytes_max });
     }
     usize::try_from(bytes).map(Some).map_err(|_| protocol("a message larger than memory"))
-}
-
-fn endpoint(host: &Host, port: u16) -> String {
-    match host {
-        Host::Tcp(name) => format!("{name}:{port}"),
-        Host::Unix(folder) => format!("{}/.s.PGSQL.{port}", folder.display()),
-    }
-}
-
-async fn open(host: &Host, port: u16) -> io::Result<Box<dyn Socket>> {
-    match host {
-        Host::Tcp(name) => {
-            let stream = TcpStream::connect((name.as_str(), port)).await?;
-            stream.set_nodelay(true)?;
-            Ok(Box::new(stream))
-        }
-        Host::Unix(folder) => Ok(Box::new(UnixStream::connect(folder.join(format!(".s.PGSQL.{port}"))).await?)),
-    }
 }
 
 fn answer_row(body: &backend::DataRowBody) -> Result<AnswerRow, SourceError> {

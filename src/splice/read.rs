@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use crate::config::Address;
 use crate::event::plan::index_key_values;
 use crate::lsn::Lsn;
 use crate::postgres::catalog::{CatalogTable, Leaf, fingerprint, fingerprint_statement};
@@ -55,7 +56,7 @@ pub struct Chunk {
 
 /// The connection that chunks are read on; made again after an error or a cut.
 pub struct Reader {
-    config: tokio_postgres::Config,
+    address: Address,
     application_name: String,
     connect_timeout: Duration,
     system: System,
@@ -67,14 +68,14 @@ pub struct Reader {
 impl Reader {
     #[must_use]
     pub fn new(
-        config: tokio_postgres::Config,
+        address: Address,
         application_name: String,
         connect_timeout: Duration,
         system: System,
         publication: String,
         message_bytes_max: u64,
     ) -> Self {
-        Self { config, application_name, connect_timeout, system, publication, message_bytes_max, wire: None }
+        Self { address, application_name, connect_timeout, system, publication, message_bytes_max, wire: None }
     }
 
     /// Reads one chunk.
@@ -85,7 +86,7 @@ impl Reader {
         let mut wire = if let Some(wire) = self.wire.take() {
             wire
         } else {
-            let mut wire = Wire::connect(&self.config, Purpose::Chunks, &self.application_name, self.connect_timeout).await?;
+            let mut wire = Wire::connect(&self.address, Purpose::Chunks, &self.application_name, self.connect_timeout).await?;
             wire.set_message_bytes_max(self.message_bytes_max);
             wire
         };

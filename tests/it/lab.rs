@@ -1,6 +1,7 @@
 //! The lab: private PostgreSQL clusters, the real program, a workload, and a checker that reads the events as a
 //! subscriber does. It shares no code with the program.
 
+pub(crate) mod certificates;
 pub(crate) mod events;
 mod fold;
 pub(crate) mod json;

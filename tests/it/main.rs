@@ -26,6 +26,8 @@ mod standby;
 #[cfg(test)]
 mod foreign;
 #[cfg(test)]
+mod tls;
+#[cfg(test)]
 mod under_load;
 #[cfg(test)]
 mod values;

@@ -39,6 +39,7 @@ const LOG_LINES_SHOWN: usize = 40;
 /// How a cluster is to be made.
 pub(crate) struct Plan {
     settings: String,
+    access: Option<String>,
     new_system: bool,
     locale: Option<String>,
 }
@@ -66,6 +67,12 @@ impl Plan {
         self
     }
 
+    /// Lines of `pg_hba.conf` in the place of the template's, below the superuser's own over the socket.
+    pub(crate) fn access(mut self, lines: &str) -> Self {
+        self.access = Some(format!("local all postgres trust\n{lines}\n"));
+        self
+    }
+
     pub(crate) fn start(self) -> Postgres {
         let folder = tempfile::Builder::new().prefix("walgate-pg-").tempdir_in(socket_root()).expect("the temporary folder is writable");
         process::hand_over(folder.path());
@@ -79,6 +86,9 @@ impl Plan {
         let conf = OpenOptions::new().append(true).open(postgres.data().join("postgresql.conf"));
         let own = format!("{}port = {}\nunix_socket_directories = '{}'\n", self.settings, postgres.port, postgres.folder.path().display());
         conf.and_then(|mut conf| conf.write_all(own.as_bytes())).expect("a new cluster is writable");
+        if let Some(access) = self.access {
+            fs::write(postgres.data().join("pg_hba.conf"), access).expect("a new cluster is writable");
+        }
         postgres.restart();
         if self.new_system {
             template::fill(&postgres.session_in("postgres"));
@@ -103,7 +113,7 @@ impl Postgres {
     }
 
     fn plan() -> Plan {
-        Plan { settings: SETTINGS.to_owned(), new_system: false, locale: None }
+        Plan { settings: SETTINGS.to_owned(), access: None, new_system: false, locale: None }
     }
 
     /// For `walgate`, over the socket.
@@ -114,6 +124,11 @@ impl Postgres {
     /// For `walgate`, over TCP, with SCRAM-SHA-256.
     pub(crate) fn url_tcp(&self) -> String {
         format!("postgresql://walgate:secret@127.0.0.1:{}/shop", self.port)
+    }
+
+    /// As [`Postgres::url_tcp`], under a host name that only this URL knows.
+    pub(crate) fn url_named(&self, host: &str) -> String {
+        format!("postgresql://walgate:secret@{host}:{}/shop?hostaddr=127.0.0.1", self.port)
     }
 
     /// For the superuser, over the socket.
@@ -234,6 +249,11 @@ impl Postgres {
         self.folder.path().join("data")
     }
 
+    /// What the server has written to its log.
+    pub(crate) fn logged(&self) -> String {
+        fs::read_to_string(self.log()).unwrap_or_default()
+    }
+
     fn log(&self) -> PathBuf {
         self.folder.path().join("log")
     }
@@ -242,7 +262,7 @@ impl Postgres {
 impl Drop for Postgres {
     fn drop(&mut self) {
         if thread::panicking() {
-            let log = fs::read_to_string(self.log()).unwrap_or_default();
+            let log = self.logged();
             let lines: Vec<&str> = log.lines().collect();
             let shown = lines.get(lines.len().saturating_sub(LOG_LINES_SHOWN)..).unwrap_or_default();
             eprintln!("--- end of PostgreSQL's log ---\n{}", shown.join("\n"));

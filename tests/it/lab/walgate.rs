@@ -27,7 +27,7 @@ pub(crate) const STREAM: &str = "lab";
 pub(crate) const SLOT: &str = "walgate_lab";
 
 /// For whatever the program does in a test, on a busy machine.
-const PATIENCE: Duration = Duration::from_mins(2);
+pub(crate) const PATIENCE: Duration = Duration::from_mins(2);
 
 /// How the program is to be started.
 pub(crate) struct Plan {
@@ -221,6 +221,11 @@ impl Walgate {
     /// Runs another command of the program on the same configuration.
     pub(crate) fn run(&self, arguments: &[&str]) -> Output {
         self.command(arguments).stdin(Stdio::null()).output().expect("the program runs")
+    }
+
+    /// As [`Walgate::run`], with environment variables.
+    pub(crate) fn run_with(&self, variables: &[(&str, &str)], arguments: &[&str]) -> Output {
+        self.command(arguments).envs(variables.iter().copied()).stdin(Stdio::null()).output().expect("the program runs")
     }
 
     fn command(&self, arguments: &[&str]) -> Command {
