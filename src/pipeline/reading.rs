@@ -28,8 +28,6 @@ use crate::splice::notes::Notes;
 use crate::splice::read::{Answer, Chunk, Request};
 use crate::store::index::IndexRecord;
 
-/// Keys read again, or swept, at one boundary.
-const KEYS_AT_ONCE: usize = 500;
 /// Between two tries of a chunk whose snapshot does not see enough yet.
 const RETAKE: Duration = Duration::from_millis(100);
 /// While the stream has not passed a chunk's position: between two requests for a keepalive, and until an idle

@@ -99,6 +99,7 @@ impl Emitter {
                     self.place_ends(&plan, &mut journal, &chunk, keys, &open.notes)?;
                     self.pass_reaches(keys.last());
                 }
+                Range::Keys { keys, .. } if rest.is_none() => self.pass_takes(keys.len() / 2),
                 Range::Keys { .. } | Range::Whole { .. } => {}
             }
             if is_under_way(&held) {

@@ -5,7 +5,7 @@ use crate::fault;
 use crate::lsn::Oid;
 use crate::pipeline::emitter::{Emitter, topic_number};
 use crate::pipeline::error::SessionError;
-use crate::pipeline::reading::{KEYS_AT_ONCE, Reading, is_under_way};
+use crate::pipeline::reading::{Reading, is_under_way};
 use crate::rebuild::journal::TableStep;
 use crate::splice::chunk::Range;
 
@@ -46,9 +46,9 @@ impl Emitter {
     /// Opens a chunk of such rows, or takes the table to its next step after one pass over them: those that arrive
     /// meanwhile are read soon after, as in any table that is done, so that a reading ends however many arrive.
     pub(super) fn open_rereads(&mut self, topic: &str) -> Result<bool, SessionError> {
-        let Some(after) = self.pass_goes_on()? else { return Ok(false) };
+        let Some(next) = self.pass_goes_on()? else { return Ok(false) };
         let number = topic_number(&self.indexes, topic);
-        let page = self.index.store().rereads_page(number, after.as_deref(), KEYS_AT_ONCE)?;
+        let page = self.index.store().rereads_page(number, next.after.as_deref(), next.keys)?;
         let last = page.last().cloned();
         let mut wanted = Vec::new();
         for key in page {

@@ -5,19 +5,18 @@ use std::sync::Arc;
 use crate::fault;
 use crate::pipeline::emitter::{Emitter, topic_number};
 use crate::pipeline::error::SessionError;
-use crate::pipeline::reading::KEYS_AT_ONCE;
 use crate::rebuild::journal::TableStep;
 
 impl Emitter {
     /// Deletes some of them. One pass finds all: nothing gives a row an old epoch any more.
     pub(super) fn sweep(&mut self, topic: &str) -> Result<bool, SessionError> {
-        let Some(after) = self.pass_goes_on()? else { return Ok(false) };
+        let Some(next) = self.pass_goes_on()? else { return Ok(false) };
         let number = topic_number(&self.indexes, topic);
         let table = self.reading.current.as_ref().and_then(|current| current.table.as_ref());
         let Some(plan) = table.map(|table| Arc::clone(&table.plan)) else { return Ok(false) };
         let Some(epoch) = self.journals.get(topic).map(|journal| journal.epoch) else { return Ok(false) };
-        let page = self.index.store().rows_page(number, after.as_deref(), KEYS_AT_ONCE)?;
-        let ended = page.len() < KEYS_AT_ONCE;
+        let page = self.index.store().rows_page(number, next.after.as_deref(), next.keys)?;
+        let ended = page.len() < next.keys;
         self.pass_reaches(page.last().map(|(key, _)| key));
         let mut deleted = 0;
         for (key, _) in page.into_iter().filter(|(_, entry)| entry.epoch != epoch) {
