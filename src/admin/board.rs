@@ -2,7 +2,7 @@
 //!
 //! [`Status`] is a promise: scripts and dashboards read its names. Fields are added, none is renamed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::{Serialize, Serializer};
@@ -47,6 +47,8 @@ pub struct Status {
     pub last_rebuild: Option<EndedRebuild>,
     /// Whether every table's row index may be relied upon.
     pub index_complete: bool,
+    /// Topics with rows that subscribers know only in part; they are read again soon.
+    pub incomplete_topics: BTreeSet<String>,
     pub last_error: Option<String>,
     pub events_total: u64,
     /// Start of the process, seconds since 1970; shown as RFC 3339. 0: no process.
@@ -204,6 +206,7 @@ mod tests {
             "sink",
             "rebuild",
             "index_complete",
+            "incomplete_topics",
             "last_error",
             "events_total",
             "since",

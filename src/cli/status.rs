@@ -90,6 +90,9 @@ fn print(status: &Json, out: &mut impl Write) -> std::io::Result<()> {
     line("sink", status.get("sink").and_then(|sink| text(sink, "kind")))?;
     let incomplete = status.get("index_complete") == Some(&Json::Bool(false)) && position.is_some();
     line("row index", incomplete.then(|| "incomplete: it is being completed, or will be at the next start".to_owned()))?;
+    let partly = status.get("incomplete_topics").and_then(Json::as_array).filter(|topics| !topics.is_empty());
+    let topics = |topics: &Vec<Json>| topics.iter().filter_map(Json::as_str).collect::<Vec<_>>().join(", ");
+    line("rows in part", partly.map(|partly| format!("some of {}: they are read again soon", topics(partly))))?;
     line("since", text(status, "since"))?;
     line("last error", text(status, "last_error"))?;
     line("", text(status, "last_error").map(|_| "`walgate check` names what is at fault and what mends it".to_owned()))?;

@@ -337,9 +337,9 @@ impl Emitter {
         let is_the_topics = |table: &CatalogTable| topic_name(&self.setting.prefix, &table.relation.schema, &table.relation.name) == topic;
         let Some((catalog, next_xid)) = catalog.filter(|(catalog, _)| is_the_topics(catalog)) else {
             tracing::warn!(topic, "the table is gone, renamed or not published any more: it is not read");
-            self.reading.incomplete.remove(&topic);
             journal.step = TableStep::Done;
             journal.terms.clear(); // should it come back, it is read
+            self.rows_are_whole(&topic);
             self.changed.insert(topic);
             self.reading.current = None;
             return Ok(());

@@ -60,6 +60,8 @@ fn kills_at_random_moments_under_load_lose_and_repeat_nothing() {
     }
     round.stop_into(&mut committed);
     walgate.wait_until_caught_up(&postgres);
+    walgate.wait_until_rows_are_whole();
+    assert!(walgate.stop().success());
     let events = walgate.events();
     events.assert_no_duplicate_ids();
     events.assert_order_rises_per_key();

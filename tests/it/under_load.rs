@@ -18,7 +18,7 @@ const QUIET_ROWS: u32 = 10_000;
 #[test]
 fn a_load_beside_writers_at_full_speed_ends_with_what_the_tables_hold() {
     let mut random = Random::seeded(random::seed());
-    for _ in 0..share(4) {
+    for _ in 0..share(2) {
         let mut scene = Scene::new(&mut random);
         scene.beside_writers(Walgate::start_again);
     }
@@ -28,7 +28,7 @@ fn a_load_beside_writers_at_full_speed_ends_with_what_the_tables_hold() {
 fn a_rebuild_beside_writers_at_full_speed_ends_with_what_the_tables_hold() {
     let mut random = Random::seeded(random::seed());
     let mut scene = Scene::loaded(&mut random);
-    for _ in 0..share(6) {
+    for _ in 0..share(3) {
         scene.lose_log();
         scene.beside_writers(Walgate::start_again);
     }
@@ -38,7 +38,7 @@ fn a_rebuild_beside_writers_at_full_speed_ends_with_what_the_tables_hold() {
 fn a_rebuild_killed_at_random_moments_beside_writers_ends_with_what_the_tables_hold() {
     let mut random = Random::seeded(random::seed());
     let mut scene = Scene::loaded(&mut random);
-    for _ in 0..share(6) {
+    for _ in 0..share(3) {
         scene.lose_log();
         scene.beside_writers(|walgate| {
             walgate.start_again();
@@ -55,7 +55,7 @@ fn a_rebuild_killed_at_random_moments_beside_writers_ends_with_what_the_tables_h
 fn a_log_lost_again_and_again_during_a_rebuild_beside_writers_ends_with_what_the_tables_hold() {
     let mut random = Random::seeded(random::seed());
     let mut scene = Scene::loaded(&mut random);
-    for _ in 0..share(4) {
+    for _ in 0..share(2) {
         scene.lose_log();
         let source = scene.postgres.session();
         scene.beside_writers(|walgate| {
@@ -85,7 +85,7 @@ impl Scene {
         let postgres = Postgres::start();
         let ledger = Ledger::create(&postgres).with_own_lines(200);
         postgres.sql(&format!("INSERT INTO ledger SELECT 0, n, 0, 1 FROM generate_series(1, {QUIET_ROWS}) n"));
-        let chunk = format!("{}KiB", 8 + random.below(57));
+        let chunk = format!("{}KiB", 32 + random.below(225));
         eprintln!("chunks of {chunk}");
         let walgate = Walgate::of(&postgres).set("rebuild.chunk_bytes", chunk).set("rebuild.max_per_hour", 1000).prepare();
         Self { postgres, ledger, walgate, losses: 0 }
@@ -114,6 +114,7 @@ impl Scene {
         let commits = round.commits();
         round.stop_into(&mut Committed::default());
         self.walgate.wait_until_caught_up(&self.postgres);
+        self.walgate.wait_until_rows_are_whole();
         assert!(self.walgate.stop().success());
         eprintln!("{commits} transactions were committed meanwhile");
         self.walgate.events().assert_ledger_rebuilt(&self.postgres);

@@ -214,7 +214,7 @@ impl Emitter {
         self.index.building.put_row(number, key, entry);
         if !complete {
             self.index.building.put_reread(number, key);
-            self.reading.row_is_incomplete(&table.plan.topic().name);
+            self.row_is_incomplete(&table.plan.topic().name);
         }
         Ok(())
     }

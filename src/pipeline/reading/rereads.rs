@@ -5,40 +5,52 @@ use crate::fault;
 use crate::lsn::Oid;
 use crate::pipeline::emitter::{Emitter, topic_number};
 use crate::pipeline::error::SessionError;
-use crate::pipeline::reading::{Reading, is_under_way};
+use crate::pipeline::reading::is_under_way;
 use crate::rebuild::journal::TableStep;
 use crate::splice::chunk::Range;
 
-impl Reading {
+impl Emitter {
     /// A row of this topic is known only in part.
-    pub fn row_is_incomplete(&mut self, topic: &str) {
-        if !self.incomplete.contains(topic) {
-            self.incomplete.insert(topic.to_owned());
+    pub(in crate::pipeline) fn row_is_incomplete(&mut self, topic: &str) {
+        if !self.reading.incomplete.contains(topic) {
+            self.reading.incomplete.insert(topic.to_owned());
+            self.show_incomplete();
         }
     }
-}
 
-impl Emitter {
+    /// No row of this topic is, or none that could be read.
+    pub(super) fn rows_are_whole(&mut self, topic: &str) {
+        if self.reading.incomplete.remove(topic) {
+            self.show_incomplete();
+        }
+    }
+
+    fn show_incomplete(&self) {
+        self.board.update(|status| status.incomplete_topics.clone_from(&self.reading.incomplete));
+    }
+
     /// At start: the tables with rows that were left to be read again.
     pub(in crate::pipeline) fn recall_incomplete(&mut self) -> Result<(), SessionError> {
         for (topic, record) in &self.indexes {
             if self.index.has_rereads(record.number)? {
-                self.reading.row_is_incomplete(topic);
+                self.reading.incomplete.insert(topic.clone());
             }
         }
+        self.show_incomplete();
         Ok(())
     }
 
     /// A done table with rows to be read again.
     pub(super) fn next_incomplete(&mut self) -> Result<Option<(String, Oid)>, SessionError> {
-        while let Some(topic) = self.reading.incomplete.first() {
-            let number = topic_number(&self.indexes, topic);
-            if let Some(journal) = self.journals.get(topic)
+        while let Some(topic) = self.reading.incomplete.first().cloned() {
+            let number = topic_number(&self.indexes, &topic);
+            if let Some(journal) = self.journals.get(&topic)
                 && self.index.has_rereads(number)?
             {
-                return Ok(Some((topic.clone(), journal.oid)));
+                let oid = journal.oid;
+                return Ok(Some((topic, oid)));
             }
-            self.reading.incomplete.pop_first();
+            self.rows_are_whole(&topic);
         }
         Ok(None)
     }
@@ -71,7 +83,7 @@ impl Emitter {
         let Some(journal) = self.journals.get_mut(topic) else { return Ok(false) };
         if !is_under_way(journal) {
             if none_left {
-                self.reading.incomplete.remove(topic);
+                self.rows_are_whole(topic);
             }
             self.reading.current = None;
             return Ok(true);

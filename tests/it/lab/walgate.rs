@@ -218,6 +218,14 @@ impl Walgate {
         });
     }
 
+    /// Waits until no row is known only in part, as those are whose key changed while a large value did not.
+    #[track_caller]
+    pub(crate) fn wait_until_rows_are_whole(&mut self) {
+        self.wait_for("its rows are whole", |status| {
+            status.get("incomplete_topics").and_then(Json::as_array).is_some_and(<[Json]>::is_empty)
+        });
+    }
+
     /// Runs another command of the program on the same configuration.
     pub(crate) fn run(&self, arguments: &[&str]) -> Output {
         self.command(arguments).stdin(Stdio::null()).output().expect("the program runs")
