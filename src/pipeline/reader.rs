@@ -38,7 +38,7 @@ pub struct Chunk {
 /// Asks the server for a keepalive: set by the emitter, which waits for the stream to pass a position.
 pub type Ask = Arc<Notify>;
 
-/// Reads until the stream ends, the emitter is gone or `stop` says so.
+/// Reads until the stream ends, or until nothing more can become durable: by then the server knows what did.
 ///
 /// # Errors
 /// The connection's, or silence of the network.
@@ -88,7 +88,7 @@ pub async fn run(
                 };
                 heard = heard.max(Instant::now());
                 if chunks.send(Chunk { frames, room: permit }).is_err() {
-                    return Ok(());
+                    return send_the_rest(&mut wire, &mut durable, status_interval).await;
                 }
                 if bytes >= HOT_BYTES && room.available_permits() < QUEUE_BYTES - bytes.min(QUEUE_BYTES) {
                     tokio::time::sleep(GATHER).await;
@@ -108,6 +108,14 @@ pub async fn run(
             status_due = now + status_interval;
         }
     }
+}
+
+/// The emitter is gone; what it emitted is still being delivered.
+async fn send_the_rest(wire: &mut Wire, durable: &mut watch::Receiver<Durable>, interval: Duration) -> Result<(), SourceError> {
+    while !matches!(tokio::time::timeout(interval, durable.changed()).await, Ok(Err(_))) {
+        send_status(wire, durable, false).await?;
+    }
+    Ok(())
 }
 
 async fn send_status(wire: &mut Wire, durable: &mut watch::Receiver<Durable>, ask: bool) -> Result<(), SourceError> {

@@ -48,6 +48,9 @@ const IN_USE_PAUSE: Duration = Duration::from_millis(500);
 /// How long they are waited for in one session.
 const IN_USE_PATIENCE: Duration = Duration::from_mins(2);
 
+/// For the last position to be sent to the server.
+const LAST_POSITION_PATIENCE: Duration = Duration::from_secs(5);
+
 /// What outlives sessions.
 pub struct Service {
     pub config: Arc<Config>,
@@ -634,9 +637,9 @@ impl Service {
                 outcome = result.and(outcome);
             }
         }
-        if outcome.is_ok() {
-            // The reader sends the last position as soon as it hears of it.
-            tokio::time::sleep(Duration::from_millis(200)).await;
+        if outcome.is_ok() && !reading.is_finished() {
+            // It ends by itself once it has sent the last position.
+            let _late = tokio::time::timeout(LAST_POSITION_PATIENCE, &mut reading).await.is_err();
         }
         reading.abort();
         (outcome, delivered)

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use super::lab::json::Json;
 use super::lab::ledger::{Committed, Ledger};
 use super::lab::postgres::Postgres;
 use super::lab::share;
-use super::lab::walgate::Walgate;
+use super::lab::walgate::{SLOT, Walgate};
 
 const ITEMS: &str = "CREATE TABLE item (id int PRIMARY KEY, name text, price numeric(10,2), tags text[], seen timestamptz DEFAULT now())";
 
@@ -86,6 +87,28 @@ fn a_source_that_crashed_after_an_acknowledgement_repeats_nothing() {
     events.assert_no_duplicate_ids();
     events.assert_equals_table(&postgres, "public.item");
     assert_eq!(events.of("public.item").len(), 301);
+}
+
+#[test]
+fn a_service_that_is_stopped_acknowledges_what_it_delivered() {
+    let postgres = Postgres::start();
+    postgres.sql(ITEMS);
+    let mut ledger = Ledger::create(&postgres);
+    let mut walgate = Walgate::of(&postgres).start();
+    walgate.wait_for_state("streaming");
+    postgres.sql("INSERT INTO item (id) VALUES (1)");
+    for _ in 0..5 {
+        let round = ledger.start(2, Duration::ZERO);
+        walgate.wait_until_caught_up(&postgres);
+        assert!(walgate.stop().success());
+        round.stop_into(&mut Committed::default());
+        let delivered = walgate.status().expect("the state folder is there");
+        let delivered = delivered.get("position").and_then(|position| position.get("commit_lsn")).and_then(Json::as_text);
+        let delivered = delivered.expect("something was delivered");
+        let is_confirmed = format!("SELECT confirmed_flush_lsn > '{delivered}' FROM pg_replication_slots WHERE slot_name = '{SLOT}'");
+        assert_eq!(postgres.sql(&is_confirmed).one(), "t", "{delivered} was delivered");
+        walgate.start_again();
+    }
 }
 
 #[test]
