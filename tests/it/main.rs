@@ -18,6 +18,8 @@ mod shapes;
 #[cfg(test)]
 mod front_door;
 #[cfg(test)]
+mod schemas;
+#[cfg(test)]
 mod loss;
 #[cfg(test)]
 mod restored;

@@ -7,6 +7,7 @@ use std::path::Path;
 
 use super::json::Json;
 use super::kafka::reader::Record;
+use super::schemas;
 
 /// A row of an event or of a table: its columns by name.
 pub(crate) type Row = BTreeMap<String, Json>;
@@ -164,6 +165,20 @@ impl Events {
             assert!(known.is_empty(), "committed events of `{topic}` have vanished: {known:?}");
         }
         beyond
+    }
+
+    /// Keys and values are what the schemas of `schemas/` say.
+    #[track_caller]
+    pub(crate) fn assert_fit_schemas(&self) {
+        for (topic, events) in &self.topics {
+            let value = if topic.ends_with(".__rebuild") { &schemas::REBUILD_MARK } else { &schemas::EVENT };
+            for event in events {
+                schemas::KEY.assert_fits(&event.key.as_deref().map_or(Json::Null, |key| Json::parse(key).expect("a key is JSON")));
+                if let Some(event) = &event.value {
+                    value.assert_fits(event);
+                }
+            }
+        }
     }
 
     #[track_caller]

@@ -249,9 +249,17 @@ impl Walgate {
         command
     }
 
-    /// The committed events.
+    /// The committed events, which fit the schemas that subscribers are given.
     #[track_caller]
     pub(crate) fn events(&self) -> Events {
+        let events = self.events_of_any_shape();
+        events.assert_fit_schemas();
+        events
+    }
+
+    /// The committed events, whoever wrote them.
+    #[track_caller]
+    pub(crate) fn events_of_any_shape(&self) -> Events {
         match &self.kafka {
             Some(kafka) => Events::of_records(&kafka.read_stream(&self.topic_prefix), &self.topic_prefix),
             None => Events::read(self.events_directory().as_ref(), &self.topic_prefix),
