@@ -54,7 +54,13 @@ impl Transaction {
         let verdict = match (split.filter(|split| split.commit_lsn == commit_lsn), known) {
             (Some(split), _) if split.xid == xid => Verdict::Resumed(split.clone()),
             (Some(split), _) => return Err(conflict(format!("its xid is {xid}, that of the part delivered was {}", split.xid))),
-            (None, _) if commit_lsn >= end_lsn => Verdict::Fresh,
+            (None, _) if commit_lsn >= end_lsn => match split {
+                // The stream is the same only if it goes on with that one.
+                Some(split) => {
+                    return Err(conflict(format!("the one at {}, of which a part was delivered, has not come again", split.commit_lsn)));
+                }
+                None => Verdict::Fresh,
+            },
             (None, Some(known)) if known.xid == xid => Verdict::Repeated(known),
             (None, Some(known)) => return Err(conflict(format!("its xid is {xid}, it was {}", known.xid))),
             (None, None) => return Err(conflict(format!("it lies before {end_lsn} and nothing is kept of it"))),
@@ -180,5 +186,6 @@ mod tests {
         assert!(resumed(&[b"x"]).is_err());
         assert!(resumed(&[]).is_err());
         assert!(begin(100, 8, Some(&split), None).is_err());
+        assert!(begin(101, 8, Some(&split), None).is_err(), "it has not come again");
     }
 }

@@ -126,7 +126,7 @@ pub struct Sink {
     pub event_bytes_max: u64,
     /// Headers of each event, `id` always among them.
     pub headers: Vec<Header>,
-    /// Away longer than this, the source connection is closed until the sink is back.
+    /// A batch is under way for longer than this: the source connection is closed until the sink has answered.
     pub grace: Duration,
 }
 
@@ -148,7 +148,7 @@ pub enum Header {
 pub struct BatchLimits {
     pub bytes: u64,
     pub events: u64,
-    /// Under load: the longest that a batch gathers.
+    /// While the sink is idle: how long a batch waits for more.
     pub delay: Duration,
     /// A source transaction larger than this is split and marked.
     pub transaction_bytes_max: u64,

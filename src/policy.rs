@@ -59,9 +59,9 @@ pub fn action(error: &SessionError) -> Action {
         | SessionError::UnknownRelation { .. }
         | SessionError::OutOfTurn { .. }
         | SessionError::SlotChanged
-        | SessionError::InUse
         | SessionError::PlannedTooOften { .. } => Action::Retry(Budget::Source),
-        SessionError::DeliveryEnded => Action::Retry(Budget::Sink),
+        // A session whose sink blocks ends when it has answered.
+        SessionError::SinkBlocks { .. } | SessionError::DeliveryEnded => Action::Retry(Budget::Sink),
         SessionError::Refused(_) => Action::Stop(Exit::Refused, "the refusal says what to do; nothing was dropped and nothing delivered"),
         SessionError::Conflict(conflict) => {
             Action::Rebuild(Reason::Conflict { commit_lsn: conflict.commit_lsn, why: conflict.why.clone() })
@@ -135,6 +135,7 @@ pub fn store_advice(error: &StoreError) -> &'static str {
 pub fn advice_when_spent(error: &SessionError) -> &'static str {
     match error {
         SessionError::Source(source) => source_advice(source),
+        SessionError::SinkBlocks { .. } => "look whether the events are read, and at the disk or network that they go to",
         SessionError::Sink(_) | SessionError::DeliveryEnded => "look at the place of the events: its disk, free space and rights",
         SessionError::Decode(_)
         | SessionError::Row(_)
@@ -144,7 +145,6 @@ pub fn advice_when_spent(error: &SessionError) -> &'static str {
             "the stream cannot be read past this place: report it; the slot keeps the log, watch the source's disk"
         }
         SessionError::SlotChanged => "someone else drops, makes or advances the slot: find out who",
-        SessionError::InUse => "find the other connection by `active_pid` in pg_replication_slots",
         SessionError::PlannedTooOften { .. } => "wait until the table's definition and partitions rest, then start again",
         SessionError::Store(_)
         | SessionError::Refused(_)

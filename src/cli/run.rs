@@ -103,6 +103,7 @@ where
         conflict: None,
         rebuild_is_asked_for,
         making_slot: None,
+        worked: false,
         commands: commands_in,
         stop: stopped.clone(),
         config: Arc::clone(&config),
@@ -124,7 +125,7 @@ where
 }
 
 /// The open batch is finished, recorded and acknowledged; a second signal, or the time-out, leaves at once, which is
-/// as safe as any kill. Success says that everything delivered is recorded, so a time-out is none.
+/// as safe as any kill. Success says that everything delivered is recorded, so neither is one.
 async fn finish(
     stop: &watch::Sender<bool>,
     sessions: &mut tokio::task::JoinHandle<Exit>,
@@ -136,13 +137,18 @@ async fn finish(
     stop.send_replace(true);
     tokio::select! {
         exit = sessions => Ok(exit?),
-        _ = terminate.recv() => Ok(Exit::Success),
-        _ = interrupt.recv() => Ok(Exit::Success),
+        _ = terminate.recv() => Ok(left_at_once()),
+        _ = interrupt.recv() => Ok(left_at_once()),
         () = tokio::time::sleep(config.run.shutdown_timeout) => {
             tracing::error!(after = ?config.run.shutdown_timeout, "the sink did not take the open batch: left without it, the next start sends it");
             Ok(Exit::Sink)
         }
     }
+}
+
+fn left_at_once() -> Exit {
+    tracing::warn!("told twice to stop: left at once, without the open batch; the next start sends it");
+    Exit::Sink
 }
 
 async fn sessions(mut service: Service, mut stopped: watch::Receiver<bool>) -> Exit {
@@ -151,6 +157,7 @@ async fn sessions(mut service: Service, mut stopped: watch::Receiver<bool>) -> E
         let begun = Instant::now();
         let board = service.board.clone();
         let outcome = tokio::select! {
+            biased; // a session that has something to finish says so before it could be left
             outcome = service.session() => outcome,
             // While a session only waits, nothing has to be finished.
             () = stop_while_not_streaming(&board, &mut stopped) => {
@@ -172,7 +179,7 @@ async fn sessions(mut service: Service, mut stopped: watch::Receiver<bool>) -> E
                 service.conflict = Some(reason);
             }
             Action::Retry(budget) => {
-                if begun.elapsed() > service.config.retry.backoff_max * 2 {
+                if service.worked {
                     backoff.reset();
                 }
                 let mut random = [0; 8];

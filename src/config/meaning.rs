@@ -193,12 +193,15 @@ impl Taking<'_> {
             topic_prefix: topic_prefix?,
             event_bytes_max: self.size("sink.event_bytes_max", 64 * MIB, 1024, 1 << 31)?,
             headers,
-            grace: self.duration("sink.grace", Duration::from_secs(30))?,
+            grace: self.checked("sink.grace", Some("30s"), |text| match parse_duration(text) {
+                Ok(grace) if grace < Duration::from_secs(1) => Err("has to be at least 1s: a commit takes its time".to_owned()),
+                parsed => parsed.map_err(|error| error.to_string()),
+            })?,
         };
         let batch = BatchLimits {
             bytes: self.size("batch.bytes", 8 * MIB, 1, 1 << 30)?,
             events: self.size("batch.events", 100_000, 1, 10_000_000)?,
-            delay: self.duration("batch.delay", Duration::from_millis(20))?,
+            delay: self.duration("batch.delay", Duration::ZERO)?,
             transaction_bytes_max: self.size("batch.transaction_bytes_max", 16 * MIB, 1024, 1 << 32)?,
         };
         let store = Store {

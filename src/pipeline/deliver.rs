@@ -3,7 +3,7 @@
 //! the sink, reads its record and settles the stage by it.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender};
@@ -36,10 +36,34 @@ pub fn deliver(closed: &Closed, sink: &mut dyn Sink, store: &Store, recorded: bo
 /// How often it is noted where the window of known transactions begins, and cut.
 const WINDOW_STEP: Duration = Duration::from_mins(1);
 
+/// Since when the batch under delivery is; `None` between two batches. For the session, which knows how long is too long.
+#[derive(Clone, Debug, Default)]
+pub struct Busy(Arc<Mutex<Option<Instant>>>);
+
+impl Busy {
+    fn set(&self, since: Option<Instant>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = since;
+    }
+
+    /// Ends when one batch has been under delivery for longer than `grace`.
+    pub async fn longer_than(&self, grace: Duration) {
+        loop {
+            let since = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            // What begins after this look is not overdue before the next one.
+            let left = since.map_or(grace, |since| grace.saturating_sub(since.elapsed()));
+            if left.is_zero() && since.is_some() {
+                return;
+            }
+            tokio::time::sleep(left.max(Duration::from_millis(10))).await;
+        }
+    }
+}
+
 /// Delivers batches in order until their sender is gone; keeps what is known of transactions for `dedup_window`.
 ///
 /// # Errors
 /// As [`deliver`].
+#[expect(clippy::too_many_arguments, reason = "all that the thread is given, each another thing")]
 pub fn run(
     batches: Receiver<Arc<Closed>>,
     sink: &mut dyn Sink,
@@ -48,10 +72,13 @@ pub fn run(
     dedup_window: Duration,
     durable: &watch::Sender<Durable>,
     inputs: &Sender<Input>,
+    busy: &Busy,
 ) -> Result<(), SessionError> {
     let mut steps = VecDeque::from([(Instant::now(), closed_from(store)?)]);
     for closed in batches {
+        busy.set(Some(Instant::now()));
         let reached = deliver(&closed, sink, store, recorded)?;
+        busy.set(None);
         if steps.back().is_none_or(|(noted, _)| noted.elapsed() >= WINDOW_STEP) {
             steps.push_back((Instant::now(), reached.lsn()));
             while let Some((_, lsn)) = steps.pop_front_if(|(noted, _)| noted.elapsed() >= dedup_window) {

@@ -98,6 +98,8 @@ pub struct Emitter {
     pub(super) emitted: Lsn,
     /// `end_lsn` of the last batch closed, and when.
     recorded: (Lsn, Instant),
+    /// Since when the batch being built has something in it.
+    opened: Option<Instant>,
     transaction: Option<Transaction>,
     /// Name and commit LSN of the Origin message of this transaction.
     origin: Option<(String, Lsn)>,
@@ -161,6 +163,7 @@ impl Emitter {
             number: setting.batch_number,
             emitted: progress.end_lsn,
             recorded: (progress.end_lsn, Instant::now()),
+            opened: None,
             last_commit: progress.position.map_or(Lsn::INVALID, |position| position.commit_lsn),
             setting,
             desk,
@@ -199,7 +202,7 @@ impl Emitter {
         loop {
             // A table without a key is read while the stream stands still at a boundary.
             let stream = if self.reading.pauses_stream() && self.transaction.is_none() { &never } else { chunks };
-            let patience = if busy { Duration::ZERO } else { TICK };
+            let patience = if busy { Duration::ZERO } else { self.until_due().unwrap_or(TICK).min(TICK) };
             crossbeam_channel::select_biased! {
                 recv(inputs) -> input => match input {
                     Ok(input) => self.input(input)?,
@@ -220,8 +223,11 @@ impl Emitter {
                     }
                     return Ok(Ended::Stopped);
                 }
+                if self.has_something_to_record() {
+                    self.opened.get_or_insert_with(Instant::now);
+                }
                 let idle = self.recorded.0 < self.emitted && self.recorded.1.elapsed() >= IDLE_INTERVAL;
-                if self.index.in_flight() == 0 && self.has_something_to_record() || idle {
+                if self.until_due() == Some(Duration::ZERO) || idle {
                     self.close()?;
                 }
             }
@@ -354,6 +360,12 @@ impl Emitter {
             || self.index.building.bytes() >= CHANGES_BYTES_MAX
     }
 
+    /// How long the batch being built waits for more: until the sink is idle, and then until `batch.delay` is over.
+    fn until_due(&self) -> Option<Duration> {
+        let opened = self.opened.filter(|_| self.index.in_flight() == 0)?;
+        Some(self.setting.limits.delay.saturating_sub(opened.elapsed()))
+    }
+
     /// Number of the batch being built.
     pub(super) fn next_batch(&self) -> u64 {
         self.number
@@ -380,6 +392,7 @@ impl Emitter {
         });
         self.number += 1;
         self.transaction_start = 0;
+        self.opened = None;
         self.recorded = (self.progress.end_lsn, Instant::now());
         self.index.closed(Arc::clone(&closed));
         self.batches.send(closed).map_err(|_| SessionError::DeliveryEnded)

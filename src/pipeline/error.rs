@@ -1,5 +1,7 @@
 //! Why a session ended. What follows from it is decided in `policy`.
 
+use std::time::Duration;
+
 use crate::admission::Conflict;
 use crate::event::envelope::EventTooLarge;
 use crate::event::plan::{ColumnMismatch, MissingKey};
@@ -37,12 +39,12 @@ pub enum SessionError {
     Refused(#[from] Refusal),
     #[error("the slot changed between the look at it and the start of the stream")]
     SlotChanged,
-    #[error("another connection uses the stream's slot or its lock")]
-    InUse,
     #[error("the table `{table}` changed too often while it was read")]
     PlannedTooOften { table: String },
     #[error("the table `{table}` has no key and more than {bytes} bytes of rows: it cannot be read in one piece")]
     KeylessTooLarge { table: String, bytes: usize },
+    #[error("the sink did not take a batch within {} s", grace.as_secs_f64())]
+    SinkBlocks { grace: Duration },
     #[error("the thread that held the sink died")]
     SinkGone,
     #[error("the system has no randomness")]

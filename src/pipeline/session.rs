@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crossbeam_channel::{Receiver, Sender};
+use tokio::sync::oneshot::error::RecvError;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::admin::board::{Board, State};
@@ -45,8 +46,8 @@ use crate::telemetry::Chain;
 const BATCHES_WAITING: usize = 1;
 /// Between two looks at a slot or lock that another connection has.
 const IN_USE_PAUSE: Duration = Duration::from_millis(500);
-/// How long they are waited for in one session.
-const IN_USE_PATIENCE: Duration = Duration::from_mins(2);
+/// A session that streamed for so long has worked, whatever ended it.
+const WORKED: Duration = Duration::from_mins(1);
 
 /// For the last position to be sent to the server.
 const LAST_POSITION_PATIENCE: Duration = Duration::from_secs(5);
@@ -68,6 +69,8 @@ pub struct Service {
     pub rebuild_is_asked_for: bool,
     /// The backend that makes a slot, while it does.
     pub making_slot: Option<i32>,
+    /// The present session, or else the last one, has delivered something or streamed for long: what failed before is over.
+    pub worked: bool,
     pub commands: mpsc::Receiver<Command>,
     pub stop: watch::Receiver<bool>,
 }
@@ -88,6 +91,7 @@ impl Service {
     pub async fn session(&mut self) -> Result<(), SessionError> {
         let config = Arc::clone(&self.config);
         self.board.update(|status| status.state = State::Starting);
+        self.worked = false;
         self.instance = InstanceId::random().map_err(SessionError::Randomness)?;
         self.batch_number = 1;
         let (mut held, sink_lost, store_is_same, recorded) = self.settle()?;
@@ -96,12 +100,14 @@ impl Service {
         let timeout = config.source.connect_timeout;
         let sql = Arc::new(Sql::connect(&config.source.postgres, &name, timeout).await?);
         let mut wire = Wire::connect(&config.source.postgres, Purpose::Replication, &name, timeout).await?;
-        let system = system::look(&sql, &mut wire).await?;
+        let mut system = system::look(&sql, &mut wire).await?;
         let mut left_out = BTreeSet::new();
         if config.source.create && !system.in_recovery {
             publication::see_to(&sql, &config.source.publication, &config.source.tables, &mut left_out).await?;
         }
-        self.wait_for_lock_and_slot(&sql, system.version).await?;
+        if self.wait_for_lock_and_slot(&sql, system.version).await? {
+            system = system::look(&sql, &mut wire).await?;
+        }
         if let Some((progress, tables)) = held.as_mut().filter(|_| !store_is_same && !sink_lost) {
             self.adopt(progress, tables, &sql).await?;
         }
@@ -232,29 +238,29 @@ impl Service {
         Ok(())
     }
 
-    /// The stream's advisory lock, held by this connection, then a slot that nobody reads.
-    async fn wait_for_lock_and_slot(&self, sql: &Sql, version: u32) -> Result<(), SessionError> {
+    /// The stream's advisory lock, held by this connection, then a slot that nobody reads. Says whether they had to be
+    /// waited for, as long as it takes: another instance stands by like this.
+    async fn wait_for_lock_and_slot(&self, sql: &Sql, version: u32) -> Result<bool, SessionError> {
         let lock = format!(
             "SELECT pg_try_advisory_lock(hashtextextended({}, 0)) AS locked",
             quote_literal(&format!("walgate {}", self.config.source.slot))
         );
-        let waiting = async {
-            loop {
-                let what = if sql.row("take the stream's lock", &lock).await?.is_true("locked")? {
-                    match slot::look(sql, version, &self.config.source.slot).await? {
-                        SlotSeen::Present(slot) if slot.active_pid.is_some() => {
-                            format!("the slot is in use by process {}", slot.active_pid.unwrap_or_default())
-                        }
-                        _ => return Ok(()),
+        let mut waited = false;
+        loop {
+            let what = if sql.row("take the stream's lock", &lock).await?.is_true("locked")? {
+                match slot::look(sql, version, &self.config.source.slot).await? {
+                    SlotSeen::Present(slot) if slot.active_pid.is_some() => {
+                        format!("the slot, in use by process {}", slot.active_pid.unwrap_or_default())
                     }
-                } else {
-                    "another instance has the stream's lock".to_owned()
-                };
-                self.wait(&what);
-                tokio::time::sleep(IN_USE_PAUSE).await;
-            }
-        };
-        tokio::time::timeout(IN_USE_PATIENCE, waiting).await.unwrap_or(Err(SessionError::InUse))
+                    _ => return Ok(waited),
+                }
+            } else {
+                "another instance that has the stream's lock".to_owned()
+            };
+            self.wait(&what);
+            waited = true;
+            tokio::time::sleep(IN_USE_PAUSE).await;
+        }
     }
 
     fn wait(&self, what: &str) {
@@ -519,19 +525,21 @@ impl Service {
         let store = Arc::clone(&self.store);
         let mut taken = self.sink.take().ok_or(SessionError::SinkGone)?;
         let dedup_window = config.store.dedup_window;
+        let busy = deliver::Busy::default();
         let delivering = {
-            let inputs = inputs.clone();
+            let (inputs, busy) = (inputs.clone(), busy.clone());
             let (done, finished) = oneshot::channel();
             std::thread::Builder::new()
                 .name("deliver".to_owned())
                 .spawn(move || {
-                    let outcome = deliver::run(batches_in, taken.as_mut(), &store, recorded, dedup_window, &durable, &inputs);
+                    let outcome = deliver::run(batches_in, taken.as_mut(), &store, recorded, dedup_window, &durable, &inputs, &busy);
                     let _gone = done.send((outcome, taken)).is_err();
                 })
                 .map_err(SessionError::Thread)?;
             finished
         };
-        let (outcome, sink) = self.supervise(&sql, system.version, &inputs, durable_seen, emitting, delivering, reading, answering).await;
+        let (outcome, sink) =
+            self.supervise(&sql, system.version, &inputs, durable_seen, busy, emitting, delivering, reading, answering).await;
         self.sink = sink;
         outcome
     }
@@ -544,11 +552,16 @@ impl Service {
         version: u32,
         inputs: &Sender<Input>,
         mut durable: watch::Receiver<Durable>,
+        busy: deliver::Busy,
         mut emitting: oneshot::Receiver<Result<Ended, SessionError>>,
         mut delivering: oneshot::Receiver<(Result<(), SessionError>, Box<dyn Sink>)>,
         mut reading: tokio::task::JoinHandle<Result<(), crate::postgres::SourceError>>,
         mut answering: tokio::task::JoinHandle<Result<(), crate::postgres::SourceError>>,
     ) -> (Result<(), SessionError>, Option<Box<dyn Sink>>) {
+        let grace = self.config.sink.grace;
+        let overdue = busy.longer_than(grace);
+        tokio::pin!(overdue);
+        let (begun, found) = (Instant::now(), *durable.borrow());
         let mut watch_wal = tokio::time::interval(WATCH_INTERVAL);
         let mut watch = WalWatch::default();
         let mut stopping = false;
@@ -594,6 +607,7 @@ impl Service {
                         _ => Err(SessionError::Source(crate::postgres::SourceError::Closed)),
                     };
                 }
+                () = &mut overdue => break Err(SessionError::SinkBlocks { grace }),
                 Some(Command { tables, resend, reply }) = self.commands.recv() => {
                     let _gone = inputs.send(Input::Rebuild { tables, resend, reply }).is_err();
                 }
@@ -613,16 +627,17 @@ impl Service {
             }
         };
         answering.abort();
+        // A reader that cannot acknowledge would hold up the server's shutdown.
+        if matches!(ended, Err(SessionError::SinkBlocks { .. })) || ended.is_err() && !stopping {
+            reading.abort();
+        }
         // The emitter ends for want of chunks or batches; its channel to the delivery closes with it, and the delivery
         // finishes what it has. What is durable by then is acknowledged before the connection goes.
         let _told = inputs.send(Input::Stop).is_err();
-        if ended.is_err() && !stopping {
-            reading.abort();
-        }
         let mut outcome = ended;
         if emitted.is_none() {
             // Asked to stop, the emitter may end the reader before its own end is heard of.
-            match emitting.await {
+            match self.meanwhile(emitting, &busy, &mut stopping).await {
                 Ok(Ok(Ended::Stopped)) if stopping => outcome = Ok(()),
                 // The others end because the emitter did: its error is the cause.
                 Ok(Err(error)) if !matches!(error, SessionError::DeliveryEnded) => outcome = Err(error),
@@ -630,19 +645,43 @@ impl Service {
             }
         }
         if delivered.is_none()
-            && let Ok((result, sink)) = delivering.await
+            && let Ok((result, sink)) = self.meanwhile(delivering, &busy, &mut stopping).await
         {
             delivered = Some(sink);
-            if outcome.is_ok() || matches!(outcome, Err(SessionError::DeliveryEnded)) {
+            if matches!(outcome, Ok(()) | Err(SessionError::DeliveryEnded | SessionError::SinkBlocks { .. })) {
                 outcome = result.and(outcome);
             }
         }
+        self.worked = *durable.borrow() > found || begun.elapsed() > WORKED;
         if outcome.is_ok() && !reading.is_finished() {
             // It ends by itself once it has sent the last position.
             let _late = tokio::time::timeout(LAST_POSITION_PATIENCE, &mut reading).await.is_err();
         }
         reading.abort();
         (outcome, delivered)
+    }
+
+    /// Waits for a thread to end. While it does not, because the sink blocks, that is shown, and a request to stop heard.
+    async fn meanwhile<T>(&mut self, ending: oneshot::Receiver<T>, busy: &deliver::Busy, stopping: &mut bool) -> Result<T, RecvError> {
+        tokio::pin!(ending);
+        let mut shown = false;
+        loop {
+            tokio::select! {
+                biased;
+                ended = &mut ending => return ended,
+                _ = self.stop.changed(), if !*stopping => {
+                    *stopping = true;
+                    self.board.update(|status| status.state = State::Stopping);
+                }
+                () = busy.longer_than(self.config.sink.grace), if !shown => {
+                    shown = true;
+                    if !*stopping {
+                        tracing::warn!("the sink does not answer: the connection to the source is closed until it does");
+                        self.wait("the sink to answer");
+                    }
+                }
+            }
+        }
     }
 }
 

@@ -11,6 +11,7 @@ mod port;
 pub(crate) mod postgres;
 mod process;
 pub(crate) mod random;
+pub(crate) mod room;
 pub(crate) mod schemas;
 pub(crate) mod sql;
 mod table;

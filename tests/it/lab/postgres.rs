@@ -221,6 +221,21 @@ impl Postgres {
         });
     }
 
+    /// A copy of the stopped cluster.
+    pub(crate) fn back_up(&self) -> TempDir {
+        assert!(self.server.is_none(), "the server runs");
+        let backup = tempfile::tempdir().expect("the temporary folder is writable");
+        process::copy(&self.data(), &backup.path().join("data"));
+        backup
+    }
+
+    /// Puts an older copy in the place of the stopped cluster.
+    pub(crate) fn restore(&self, backup: &TempDir) {
+        assert!(self.server.is_none(), "the server runs");
+        fs::remove_dir_all(self.data()).expect("a folder can be removed");
+        process::copy(&backup.path().join("data"), &self.data());
+    }
+
     /// What `pg_replication_slots` says of the log that a slot needs; `None` where there is no such slot.
     pub(crate) fn wal_status(&self, slot: &str) -> Option<String> {
         self.sql(&format!("SELECT coalesce(wal_status, 'lost') FROM pg_replication_slots WHERE slot_name = '{slot}'"))

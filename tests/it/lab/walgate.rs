@@ -5,7 +5,7 @@
 
 use std::fs::{self, File};
 use std::path::PathBuf;
-use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
 use std::thread;
 use std::time::Duration;
 
@@ -85,6 +85,14 @@ impl Plan {
         walgate
     }
 
+    /// As [`Plan::start`], with its standard output.
+    pub(crate) fn start_into_pipe(self) -> (Walgate, ChildStdout) {
+        let mut walgate = self.prepare();
+        walgate.spawn_with(None, Stdio::piped());
+        let output = walgate.service.as_mut().and_then(|service| service.stdout.take()).expect("its output is piped");
+        (walgate, output)
+    }
+
     pub(crate) fn start(mut self) -> Walgate {
         let fault = self.fault.take();
         let mut walgate = self.prepare();
@@ -129,10 +137,14 @@ impl Walgate {
     }
 
     fn spawn(&mut self, fault: Option<&str>) {
+        self.spawn_with(fault, Stdio::null());
+    }
+
+    fn spawn_with(&mut self, fault: Option<&str>, output: Stdio) {
         assert!(self.service.is_none(), "the service runs already");
         let stderr = File::options().create(true).append(true).open(self.path("stderr")).expect("the folder is writable");
         let mut command = self.command(&["run"]);
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(stderr);
+        command.stdin(Stdio::null()).stdout(output).stderr(stderr);
         if let Some(point) = fault {
             command.env("WALGATE_FAULT", point);
         }
@@ -149,8 +161,13 @@ impl Walgate {
     /// Stops the service with SIGTERM.
     #[track_caller]
     pub(crate) fn stop(&mut self) -> ExitStatus {
-        process::signal(self.service.as_ref().expect("the service was started"), Signal::TERM);
+        self.terminate();
         self.wait_exit(PATIENCE)
+    }
+
+    /// Sends SIGTERM, and does not wait.
+    pub(crate) fn terminate(&self) {
+        process::signal(self.service.as_ref().expect("the service was started"), Signal::TERM);
     }
 
     /// Stops the service where it is, as a machine does that is starved or suspended; [`Walgate::go_on`] ends it.
