@@ -59,6 +59,7 @@ pub fn action(error: &SessionError) -> Action {
         | SessionError::UnknownRelation { .. }
         | SessionError::OutOfTurn { .. }
         | SessionError::SlotChanged
+        | SessionError::PublicationReplaced
         | SessionError::PlannedTooOften { .. } => Action::Retry(Budget::Source),
         // A session whose sink blocks ends when it has answered.
         SessionError::SinkBlocks { .. } | SessionError::DeliveryEnded => Action::Retry(Budget::Sink),
@@ -145,6 +146,7 @@ pub fn advice_when_spent(error: &SessionError) -> &'static str {
             "the stream cannot be read past this place: report it; the slot keeps the log, watch the source's disk"
         }
         SessionError::SlotChanged => "someone else drops, makes or advances the slot: find out who",
+        SessionError::PublicationReplaced => "someone else drops or makes the publication: find out who",
         SessionError::PlannedTooOften { .. } => "wait until the table's definition and partitions rest, then start again",
         SessionError::Store(_)
         | SessionError::Refused(_)

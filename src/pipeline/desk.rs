@@ -71,6 +71,8 @@ impl Desk {
 /// What is looked at unasked.
 pub struct Watched {
     pub publication: String,
+    /// The stream's. Another one under its name does not have what was written between the two.
+    pub publication_oid: Option<u32>,
     /// Tables that walgate sees to being published, those made later among them.
     pub sees_to: Vec<TablePattern>,
     /// Of these, the tables that it was said of that they are not.
@@ -110,15 +112,20 @@ pub async fn run(
             },
             _ = unpublished.tick(), if !watched.sees_to.is_empty() => {
                 // The tables that are published already go on, whatever may not be done for others.
-                if let Err(error) = publication::see_to(&sql, &watched.publication, &watched.sees_to, &mut watched.left_out).await {
+                if let Err(error) = publication::see_to(&sql, version, &watched.publication, &watched.sees_to, &mut watched.left_out).await {
                     tracing::warn!(error = %Chain(&error), "new tables cannot be published");
                 }
                 continue;
             }
             _ = published.tick() => {
-                let all_operations = publication::look(&sql, &watched.publication).await?.is_some_and(|publication| publication.all_operations());
-                let tables = publication::tables(&sql, version, &watched.publication).await?;
-                Input::Published { tables, all_operations, next_xid: next_xid(&sql).await? }
+                let publication = publication::look(&sql, &watched.publication).await?;
+                if publication.as_ref().map(|publication| publication.oid) == watched.publication_oid {
+                    let all_operations = publication.is_some_and(|publication| publication.all_operations());
+                    let tables = publication::tables(&sql, version, &watched.publication).await?;
+                    Input::Published { tables, all_operations, next_xid: next_xid(&sql).await? }
+                } else {
+                    Input::PublicationReplaced
+                }
             }
         };
         if inputs.send(answer).is_err() {

@@ -251,6 +251,7 @@ impl Emitter {
             Input::Chunk(number, answer) => self.chunk_was_read(number, answer?)?,
             Input::Table(number, answer) => self.table_was_looked_at(number, (*answer)?)?,
             Input::Published { tables, all_operations, next_xid } => self.published_tables(tables, all_operations, next_xid),
+            Input::PublicationReplaced => return Err(SessionError::PublicationReplaced),
             Input::Snapshot(snapshot) => {
                 self.snapshot_asked = false;
                 self.prove(&snapshot);
@@ -339,11 +340,14 @@ impl Emitter {
         if transaction.commit_lsn != commit_lsn {
             return Err(SessionError::OutOfTurn { what: "a Commit of another transaction than the Begin's" });
         }
-        if let Some(record) = transaction.commit()?
-            && record.messages > 0
-        {
-            self.index.building.put_transaction(commit_lsn, record);
-            self.last_commit = self.last_commit.max(commit_lsn);
+        match transaction.commit()? {
+            Some(record) if record.messages > 0 => {
+                self.index.building.put_transaction(commit_lsn, record);
+                self.last_commit = self.last_commit.max(commit_lsn);
+            }
+            // Before 15 the server sends transactions of which nothing is published.
+            Some(record) => self.unproved.take_back(record.xid),
+            None => {}
         }
         if self.progress.split.as_ref().is_some_and(|split| split.commit_lsn == commit_lsn) {
             self.progress.split = None;

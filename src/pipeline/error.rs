@@ -39,6 +39,8 @@ pub enum SessionError {
     Refused(#[from] Refusal),
     #[error("the slot changed between the look at it and the start of the stream")]
     SlotChanged,
+    #[error("the publication was dropped, or another one made in its place")]
+    PublicationReplaced,
     #[error("the table `{table}` changed too often while it was read")]
     PlannedTooOften { table: String },
     #[error("the table `{table}` has no key and more than {bytes} bytes of rows: it cannot be read in one piece")]

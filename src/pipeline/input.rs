@@ -18,6 +18,8 @@ pub enum Input {
     Table(u64, Box<Result<Option<(CatalogTable, u64)>, SourceError>>),
     /// The published tables and, read after them, the next transaction id: tables not seen before are fenced by it.
     Published { tables: Vec<PublishedTable>, all_operations: bool, next_xid: u64 },
+    /// The publication was dropped, or is another one: PostgreSQL 18 leaves changes out without an error meanwhile.
+    PublicationReplaced,
     /// A snapshot taken to see which transactions became visible.
     Snapshot(Snapshot),
     /// An operator asks for a rebuild of these topics' tables (`schema.table`; empty: all).

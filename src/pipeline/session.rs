@@ -103,7 +103,7 @@ impl Service {
         let mut system = system::look(&sql, &mut wire).await?;
         let mut left_out = BTreeSet::new();
         if config.source.create && !system.in_recovery {
-            publication::see_to(&sql, &config.source.publication, &config.source.tables, &mut left_out).await?;
+            publication::see_to(&sql, system.version, &config.source.publication, &config.source.tables, &mut left_out).await?;
         }
         if self.wait_for_lock_and_slot(&sql, system.version).await? {
             system = system::look(&sql, &mut wire).await?;
@@ -457,6 +457,7 @@ impl Service {
             timelines: system.timelines.clone(),
         };
         let durable_from = Durable::found(&progress);
+        let publication_oid = progress.fingerprint.publications.first().map(|(oid, _)| *oid);
         let setting = Setting {
             envelope: Envelope::new(identity, &system.database, &config.sink.topic_prefix, config.sink.event_bytes_max),
             prefix: config.sink.topic_prefix.clone(),
@@ -514,6 +515,7 @@ impl Service {
             system.version,
             desk::Watched {
                 publication: config.source.publication.clone(),
+                publication_oid,
                 sees_to: if config.source.create { config.source.tables.clone() } else { Vec::new() },
                 left_out,
             },

@@ -39,7 +39,12 @@ fn whatever_the_server_says_the_next_session_looks_within_the_budget() {
     ] {
         assert_eq!(action(&error.into()), Action::Retry(Budget::Source));
     }
-    for error in [DecodeError::Empty.into(), SessionError::UnknownRelation { oid: Oid::new(7) }, SessionError::SlotChanged] {
+    for error in [
+        DecodeError::Empty.into(),
+        SessionError::UnknownRelation { oid: Oid::new(7) },
+        SessionError::SlotChanged,
+        SessionError::PublicationReplaced,
+    ] {
         assert_eq!(action(&error), Action::Retry(Budget::Source), "{error}");
     }
 }

@@ -27,6 +27,11 @@ impl Unproved {
         self.xids.insert(xid);
     }
 
+    /// It turned out to have no change: nothing of it could be seen.
+    pub fn take_back(&mut self, xid: Xid) {
+        self.xids.remove(&xid);
+    }
+
     /// Takes out what `snapshot` sees.
     pub fn prove(&mut self, snapshot: &Snapshot) {
         self.xids.retain(|xid| !snapshot.sees(*xid));
