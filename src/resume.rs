@@ -5,7 +5,7 @@
 //! here. Refusals come first: as long as a person has to decide, nothing is dropped and nothing rebuilt.
 
 use crate::lsn::Lsn;
-use crate::postgres::publication::Publication;
+use crate::postgres::publication::{self, Publication};
 use crate::postgres::slot::{Slot, SlotSeen};
 use crate::postgres::system::System;
 use crate::postgres::{quote_identifier, quote_literal};
@@ -69,11 +69,11 @@ pub enum Decision {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     #[error(
-        "the publication `{name}` does not exist: run `CREATE PUBLICATION {} FOR TABLE … WITH (publish_via_partition_root = true)`, or set \
+        "the publication `{name}` does not exist: run `CREATE PUBLICATION {} FOR TABLE … WITH ({options})`, or set \
          `source.create` and `source.tables`",
         quote_identifier(name)
     )]
-    NoPublication { name: String },
+    NoPublication { name: String, options: &'static str },
     #[error("the server is a standby: connect to the primary")]
     Standby,
     #[error("`wal_level` is `{found}`: set it to `logical` and restart PostgreSQL")]
@@ -145,7 +145,7 @@ pub fn decide(seen: &Seen<'_>) -> Decision {
 fn refusal(seen: &Seen<'_>) -> Option<Refusal> {
     let system = seen.system;
     if seen.publication.is_none() {
-        return Some(Refusal::NoPublication { name: seen.publication_name.to_owned() });
+        return Some(Refusal::NoPublication { name: seen.publication_name.to_owned(), options: publication::options(seen.system.version) });
     }
     if system.in_recovery {
         return Some(Refusal::Standby);

@@ -134,9 +134,7 @@ pub async fn wanted(sql: &Sql, publication: &str, patterns: &[TablePattern]) -> 
         .collect();
     let statement = format!(
         "SELECT n.nspname, c.relname, ({by_name}) AS by_name, \
-         CASE c.relreplident WHEN 'f' THEN true WHEN 'n' THEN false \
-           WHEN 'i' THEN EXISTS (SELECT FROM pg_index i WHERE i.indrelid = c.oid AND i.indisreplident) \
-           ELSE EXISTS (SELECT FROM pg_index i WHERE i.indrelid = c.oid AND i.indisprimary) END AS identifiable, \
+         {identifiable} AS identifiable, \
          EXISTS (SELECT FROM pg_publication p WHERE p.pubname = {publication} AND (p.puballtables \
            OR EXISTS (SELECT FROM pg_publication_rel r WHERE r.prpubid = p.oid AND r.prrelid = c.oid) \
            OR EXISTS (SELECT FROM pg_publication_tables t WHERE t.pubname = p.pubname AND t.schemaname = n.nspname AND t.tablename = c.relname))) AS published \
@@ -144,6 +142,7 @@ pub async fn wanted(sql: &Sql, publication: &str, patterns: &[TablePattern]) -> 
          WHERE c.relkind IN ('r', 'p') AND c.relpersistence = 'p' AND NOT c.relispartition AND ({condition}) \
          ORDER BY 1, 2",
         by_name = by_name.join(" OR "),
+        identifiable = identifiable("c", publication),
         publication = quote_literal(publication),
         condition = condition.join(" OR "),
     );
@@ -166,16 +165,22 @@ pub async fn wanted(sql: &Sql, publication: &str, patterns: &[TablePattern]) -> 
 ///
 /// # Errors
 /// The server's; among them that the role owns neither publication nor tables.
-pub async fn see_to(sql: &Sql, name: &str, patterns: &[TablePattern], left_out: &mut BTreeSet<String>) -> Result<(), SourceError> {
+pub async fn see_to(
+    sql: &Sql,
+    version: u32,
+    name: &str,
+    patterns: &[TablePattern],
+    left_out: &mut BTreeSet<String>,
+) -> Result<(), SourceError> {
     let wanted = wanted(sql, name, patterns).await?;
     let unidentifiable = wanted.iter().filter(|table| !table.published && !table.identifiable);
     for table in unidentifiable.map(|table| format!("{}.{}", table.schema, table.name)).filter(|table| left_out.insert(table.clone())) {
-        tracing::warn!(table, "not published: it has no primary key and no replica identity, so its UPDATE and DELETE would fail");
+        tracing::warn!(table, "not published: it has no primary key and no usable replica identity, so its UPDATE and DELETE would fail");
     }
     let add = to_add(&wanted);
     match look(sql, name).await? {
         None if !patterns.is_empty() => {
-            sql.run("create the publication", &create_statement(name, &add)).await?;
+            sql.run("create the publication", &create_statement(version, name, &add)).await?;
             tracing::info!(publication = name, tables = add.len(), "publication created");
         }
         Some(publication) if !add.is_empty() && !publication.all_tables => {
@@ -194,12 +199,38 @@ pub fn to_add(wanted: &[Wanted]) -> Vec<&Wanted> {
     wanted.iter().filter(|table| !table.published && table.identifiable).collect()
 }
 
-/// The statement that makes the publication with these tables. Partitioned tables are published as their root.
+/// The statement that makes the publication with these tables.
 #[must_use]
-pub fn create_statement(name: &str, tables: &[&Wanted]) -> String {
+pub fn create_statement(version: u32, name: &str, tables: &[&Wanted]) -> String {
     let list = table_list(tables);
     let tables = if list.is_empty() { String::new() } else { format!(" FOR TABLE {list}") };
-    format!("CREATE PUBLICATION {}{tables} WITH (publish_via_partition_root = true)", quote_identifier(name))
+    format!("CREATE PUBLICATION {}{tables} WITH ({})", quote_identifier(name), options(version))
+}
+
+/// Partitioned tables are published as their root; generated columns too where the server can: without them, it
+/// would refuse UPDATE and DELETE on a table whose replica identity has one.
+#[must_use]
+pub fn options(version: u32) -> &'static str {
+    match version {
+        180_000.. => "publish_via_partition_root = true, publish_generated_columns = stored",
+        _ => "publish_via_partition_root = true",
+    }
+}
+
+/// An SQL expression: whether the rows of `table` (an alias of `pg_class`) can be told apart, so that the server takes its
+/// UPDATE and DELETE once `publication` publishes it. From 18 on, a replica identity must not have generated columns
+/// that are not published, and virtual ones never are.
+#[must_use]
+pub fn identifiable(table: &str, publication: &str) -> String {
+    format!(
+        "CASE {table}.relreplident WHEN 'n' THEN false \
+           WHEN 'f' THEN current_setting('server_version_num')::int < 180000 OR NOT EXISTS ( \
+             SELECT FROM pg_attribute g WHERE g.attrelid = {table}.oid AND g.attgenerated <> '' AND NOT g.attisdropped \
+             AND (g.attgenerated = 'v' OR EXISTS (SELECT FROM pg_publication o WHERE o.pubname = {} AND to_jsonb(o) ->> 'pubgencols' = 'n'))) \
+           WHEN 'i' THEN EXISTS (SELECT FROM pg_index i WHERE i.indrelid = {table}.oid AND i.indisreplident) \
+           ELSE EXISTS (SELECT FROM pg_index i WHERE i.indrelid = {table}.oid AND i.indisprimary) END",
+        quote_literal(publication)
+    )
 }
 
 /// The statement that adds tables to the publication.

@@ -50,7 +50,7 @@ fn left_out(table: &Wanted) -> Finding {
     let name = quote_table(&table.schema, &table.name);
     Finding::warning(
         Area::Source,
-        format!("{name} has no replica identity and is left out: once published, its UPDATE and DELETE would fail"),
+        format!("{name} has no usable replica identity and is left out: once published, its UPDATE and DELETE would fail"),
     )
     .mended_by(identity_statement(&name))
 }
@@ -62,9 +62,9 @@ fn identity_statement(name: &str) -> String {
 fn judge_missing_publication(source: &Source, server: &Server, missing: &[&Wanted]) -> Finding {
     let name = &source.publication;
     let statement = if source.tables.is_empty() {
-        format!("CREATE PUBLICATION {} FOR TABLE … WITH (publish_via_partition_root = true)", quote_identifier(name))
+        format!("CREATE PUBLICATION {} FOR TABLE … WITH ({})", quote_identifier(name), publication::options(server.version))
     } else {
-        publication::create_statement(name, missing)
+        publication::create_statement(server.version, name, missing)
     };
     if !source.create || source.tables.is_empty() {
         return Finding::fault(Area::Source, format!("the publication `{name}` does not exist")).mended_by(statement);
@@ -129,7 +129,7 @@ async fn look_at_ownership(
                 if published {
                     publication::add_statement(&source.publication, &[*table])
                 } else {
-                    publication::create_statement(&source.publication, missing)
+                    publication::create_statement(server.version, &source.publication, missing)
                 }
             )));
         }
@@ -146,14 +146,13 @@ fn heaps_statement(publication: &str) -> String {
     format!(
         "SELECT hn.nspname, h.relname, has_schema_privilege(hn.oid, 'USAGE') AS enterable, has_table_privilege(h.oid, 'SELECT') AS readable, \
          row_security_active(h.oid) AS hidden, \
-         CASE h.relreplident WHEN 'f' THEN true WHEN 'n' THEN false \
-           WHEN 'i' THEN EXISTS (SELECT FROM pg_index i WHERE i.indrelid = h.oid AND i.indisreplident) \
-           ELSE EXISTS (SELECT FROM pg_index i WHERE i.indrelid = h.oid AND i.indisprimary) END AS identifiable \
+         {} AS identifiable \
          FROM pg_publication_tables p JOIN pg_namespace n ON n.nspname = p.schemaname \
          JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = p.tablename \
          CROSS JOIN LATERAL (SELECT c.oid AS relid UNION SELECT t.relid FROM pg_partition_tree(c.oid) t WHERE t.isleaf) l \
          JOIN pg_class h ON h.oid = l.relid AND h.relkind = 'r' JOIN pg_namespace hn ON hn.oid = h.relnamespace \
          WHERE p.pubname = {} ORDER BY 1, 2",
+        publication::identifiable("h", publication),
         quote_literal(publication)
     )
 }
@@ -175,7 +174,7 @@ fn judge_heap(heap: &SqlRow, server: &Server, findings: &mut Vec<Finding>) -> Re
         findings.push(Finding::fault(Area::Source, what).mended_by(format!("ALTER ROLE {role} BYPASSRLS")));
     }
     if !heap.is_true("identifiable")? {
-        let what = format!("{name} is published and has no replica identity: its UPDATE and DELETE fail");
+        let what = format!("{name} is published and has no usable replica identity: its UPDATE and DELETE fail");
         findings.push(Finding::warning(Area::Source, what).mended_by(identity_statement(&name)));
     }
     Ok(())

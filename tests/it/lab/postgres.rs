@@ -161,13 +161,19 @@ impl Postgres {
     /// Loads rows by one `COPY … FROM STDIN`, given in its text format, with PostgreSQL's own client.
     #[track_caller]
     pub(crate) fn copy_in(&self, table: &str, lines: &str) {
-        let mut psql = Command::new(template::program("psql"));
+        let mut psql = Command::new("psql");
         psql.args(["--no-psqlrc", "--quiet", "--set=ON_ERROR_STOP=1"]).args(["--command", &format!("COPY {table} FROM STDIN")]);
         let mut psql = psql.arg(self.url_superuser("shop")).stdin(Stdio::piped()).spawn().expect("psql is installed: see scripts/setup");
         let mut input = psql.stdin.take().expect("its input is piped");
         input.write_all(lines.as_bytes()).expect("psql reads its input");
         drop(input);
         assert!(psql.wait().expect("a child can be waited for").success(), "the COPY fails");
+    }
+
+    /// Of the server: 14 to 18.
+    pub(crate) fn version(&self) -> u32 {
+        let number: u32 = self.sql("SHOW server_version_num").one().parse().expect("a version is a number");
+        number / 10_000
     }
 
     /// Changes a setting of the running server.

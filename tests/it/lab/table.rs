@@ -50,13 +50,13 @@ fn assert_same<V: Display + PartialEq>(table: &str, expected: &BTreeMap<String, 
     assert!(differences.is_empty(), "`{table}` and its events differ in {} rows:\n{}", differences.len(), shown.join("\n"));
 }
 
-/// All rows of a table.
+/// All rows of a table: the columns that walgate's publication publishes, generated ones from 18 on.
 #[track_caller]
 pub(crate) fn rows(session: &Session, table: &str) -> Vec<Row> {
     let columns = session.sql(&format!(
         "SELECT attname, quote_ident(attname), format_type(coalesce(nullif(typbasetype, 0), t.oid), NULL)
          FROM pg_attribute JOIN pg_type t ON t.oid = atttypid
-         WHERE attrelid = '{table}'::regclass AND attnum > 0 AND NOT attisdropped AND attgenerated = '' ORDER BY attnum"
+         WHERE attrelid = '{table}'::regclass AND attnum > 0 AND NOT attisdropped AND (attgenerated = '' OR attgenerated = 's' AND current_setting('server_version_num')::int >= 180000) ORDER BY attnum"
     ));
     let column = |column: &Vec<Option<String>>| match column.as_slice() {
         [Some(name), Some(quoted), Some(of_type)] => (name.clone(), plain(quoted, of_type)),
