@@ -184,7 +184,8 @@ fn day(random: &mut Random, days: u64) -> i64 {
 fn moment(random: &mut Random) -> String {
     let microseconds = if random.one_in(3) { 0 } else { random.next() % 86_400_000_000 };
     // From the year 1970 by days, as text would have to tell years before Christ.
-    format!("'epoch'::timestamp + '{} days {microseconds} microseconds'::interval", day(random, 106_000_000))
+    let (seconds, microseconds) = (microseconds / 1_000_000, microseconds % 1_000_000);
+    format!("'epoch'::timestamp + '{} days {seconds}.{microseconds:06} seconds'::interval", day(random, 106_000_000))
 }
 
 fn range(random: &mut Random, mut bound: impl FnMut(&mut Random) -> String, constructor: &str) -> String {
