@@ -92,7 +92,8 @@ impl Transaction {
     /// What is delivered so far, for a batch that ends inside the transaction.
     #[must_use]
     pub fn split(&self) -> Split {
-        Split { commit_lsn: self.commit_lsn, xid: self.xid, ordinals: self.ordinal, digest: format!("{:032x}", self.digest.value()) }
+        let digest = format!("{:032x}", self.digest.value());
+        Split { commit_lsn: self.commit_lsn, xid: self.xid, ordinals: self.ordinal, digest, deleted: 0 }
     }
 
     /// Whether its messages are being delivered now.

@@ -15,8 +15,8 @@ use crate::config::Config;
 use crate::exit::Exit;
 use crate::telemetry::{self, LogFormat};
 
-const STATUSES: &str =
-    "Exit statuses: 0 done, 1 faults found, 2 usage or configuration, 10 source, 11 sink, 12 store, 20 a person has to decide.";
+const STATUSES: &str = "Exit statuses: 0 done, 1 faults found, 2 usage or configuration, 10 source, 11 sink, 12 store, 20 a person has to decide, \
+     21 another instance took over.";
 
 /// Change data capture for PostgreSQL: every committed change delivered once, and rebuilt by difference when the log is lost.
 #[derive(Debug, Parser)]
@@ -52,7 +52,11 @@ enum Color {
 #[derive(Debug, Subcommand)]
 enum Verb {
     /// Streams until stopped; loads or rebuilds by itself where needed.
-    Run,
+    Run {
+        /// Do not wait for another instance: shut it out of the sink, and end its connections to the source.
+        #[arg(long)]
+        take_over: bool,
+    },
     /// Looks at configuration, source, sink and store; names each fault and what mends it; changes nothing.
     Check {
         #[arg(long)]
@@ -105,7 +109,7 @@ pub fn main() -> Exit {
         }
     };
     let outcome = match arguments.verb {
-        Verb::Run => run::execute(config),
+        Verb::Run { take_over } => run::execute(config, take_over),
         Verb::Check { json } => check::execute(&config, json),
         Verb::Status { json } => status::execute(&config, json),
         Verb::Rebuild { tables, resend, yes, detach } => rebuild::execute(config, tables, resend, yes, detach),

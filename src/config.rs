@@ -6,12 +6,15 @@ pub mod name;
 pub mod units;
 mod conninfo;
 mod environment;
+mod kafka;
 mod meaning;
 pub(crate) mod secret;
 mod source;
 mod tls;
 mod written;
 
+use std::collections::BTreeMap;
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -133,8 +136,68 @@ pub struct Sink {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SinkKind {
     File { directory: PathBuf, segment_bytes: u64 },
+    Kafka(Box<Kafka>),
     Stdout,
     Null,
+}
+
+impl SinkKind {
+    /// As it is written.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::File { .. } => "file",
+            Self::Kafka(_) => "kafka",
+            Self::Stdout => "stdout",
+            Self::Null => "null",
+        }
+    }
+
+    /// Whether the topics of tables with a key are compacted, and so take no record without one.
+    #[must_use]
+    pub fn compacts(&self) -> bool {
+        match self {
+            Self::Kafka(kafka) => kafka.topic_config.get("cleanup.policy").is_some_and(|policy| policy.contains("compact")),
+            Self::File { .. } | Self::Stdout | Self::Null => false,
+        }
+    }
+}
+
+/// `[sink.kafka]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Kafka {
+    /// `host:port`, separated by commas.
+    pub brokers: String,
+    /// Of topics that are made.
+    pub partitions: i32,
+    /// Of topics that are made; -1: the brokers' default.
+    pub replication: i32,
+    /// Settings of topics that are made.
+    pub topic_config: BTreeMap<String, String>,
+    /// Keys of librdkafka, those left out that are ours to set.
+    pub client: ClientKeys,
+    /// A transaction that is open for so long is aborted by the brokers.
+    pub transaction_timeout: Duration,
+    pub oversize: Oversize,
+}
+
+/// By name; there may be secrets among the values.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct ClientKeys(pub BTreeMap<String, String>);
+
+impl fmt::Debug for ClientKeys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.0.keys()).finish()
+    }
+}
+
+/// What happens to an event that its topic would refuse.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Oversize {
+    /// The service stops, and nothing of the batch is delivered.
+    Stop,
+    /// Its key and id go to `<prefix>.__dead_letter`, in the same transaction.
+    DeadLetter,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

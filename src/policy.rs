@@ -7,6 +7,8 @@
 
 use std::time::Duration;
 
+use rdkafka::types::RDKafkaErrorCode;
+
 use crate::config::Retry;
 use crate::exit::Exit;
 use crate::pipeline::error::SessionError;
@@ -14,6 +16,7 @@ use crate::postgres::SourceError;
 use crate::postgres::tls::TlsError;
 use crate::rebuild::reason::Reason;
 use crate::sink::SinkError;
+use crate::sink::kafka::fault::{KafkaFault, Verdict};
 use crate::store::StoreError;
 
 /// What to do after a session ended with an error.
@@ -111,6 +114,33 @@ fn sink_action(error: &SinkError) -> Action {
         }
         SinkError::Closed => Action::Stop(Exit::Sink, "start again with a reader: what it did not get is sent again"),
         SinkError::Poisoned { .. } => Action::Stop(Exit::Sink, "look at the disk and its free space, then start again"),
+        SinkError::Kafka { fault, .. } => kafka_action(fault),
+        SinkError::TakenOver { .. } => Action::Stop(Exit::TakenOver, "nothing: the other instance goes on where this one was"),
+        // Another instance between two transactions of ours, perhaps: the next session looks.
+        SinkError::OtherBatch { .. } => Action::Retry(Budget::Sink),
+        // Nothing of the batch is committed; the next session sends the topic anew.
+        SinkError::HeldOpen { .. } | SinkError::MadeAgain { .. } => Action::Retry(Budget::Sink),
+        SinkError::PartitionsChanged { .. } => Action::Stop(
+            Exit::Refused,
+            "delete the topic: it is made with the partitions of `sink.kafka.partitions` and sent anew; or give it back its number",
+        ),
+        SinkError::Compacted { .. } => {
+            Action::Stop(Exit::Refused, "set the topic's `cleanup.policy` to `delete`: a table without a key has records without one")
+        }
+        SinkError::TooLargeForTopic { .. } => Action::Stop(
+            Exit::Refused,
+            "raise `max.message.bytes` of the topic, or set `sink.oversize = \"dead_letter\"`; nothing of the transaction was acknowledged",
+        ),
+    }
+}
+
+fn kafka_action(fault: &KafkaFault) -> Action {
+    match fault.verdict() {
+        // A part of a transaction may be visible: nothing is sent again before a person has looked.
+        Verdict::Stop if fault.code() == RDKafkaErrorCode::InvalidTransactionalState => Action::Stop(Exit::Refused, fault.advice()),
+        Verdict::Stop => Action::Stop(Exit::Sink, fault.advice()),
+        // Brokers are restarted, passwords rotated, rights granted late; a producer shut out by a time-out is replaced.
+        Verdict::Again | Verdict::Replace | Verdict::Fenced => Action::Retry(Budget::Sink),
     }
 }
 
@@ -137,6 +167,7 @@ pub fn advice_when_spent(error: &SessionError) -> &'static str {
     match error {
         SessionError::Source(source) => source_advice(source),
         SessionError::SinkBlocks { .. } => "look whether the events are read, and at the disk or network that they go to",
+        SessionError::Sink(SinkError::Kafka { fault, .. }) => fault.advice(),
         SessionError::Sink(_) | SessionError::DeliveryEnded => "look at the place of the events: its disk, free space and rights",
         SessionError::Decode(_)
         | SessionError::Row(_)

@@ -90,6 +90,9 @@ pub struct Split {
     pub ordinals: u64,
     /// 128-bit digest of those messages, hexadecimal.
     pub digest: String,
+    /// Of a TRUNCATE that is the next message: the rows whose deletes are delivered.
+    #[serde(default)]
+    pub deleted: u32,
 }
 
 /// The last boundary at which rows were placed, and how many: orders go on counting there.

@@ -4,6 +4,7 @@
 //! unknown until the sink is opened again and its record read.
 
 pub mod file;
+pub mod kafka;
 pub mod lines;
 pub mod null;
 pub mod stdout;
@@ -14,6 +15,7 @@ pub(crate) mod example;
 use crate::batch::Batch;
 use crate::progress::{BatchId, Progress};
 use crate::rebuild::journal::TableJournal;
+use crate::sink::kafka::fault::KafkaFault;
 
 /// The sink has committed this batch. Made by sinks only.
 #[derive(Debug)]
@@ -44,6 +46,8 @@ pub enum Committed {
 pub struct Record {
     pub progress: Progress,
     pub tables: Vec<TableJournal>,
+    /// Topics that lost something committed, or were made again: what subscribers held of them is gone.
+    pub lost: Vec<String>,
 }
 
 /// A place for events.
@@ -60,6 +64,14 @@ pub trait Sink: Send + Sync {
     /// # Errors
     /// Whether the batch was committed is unknown then; [`Sink::open`] settles it.
     fn deliver(&mut self, batch: &Batch, progress: &Progress, tables: &[TableJournal]) -> Result<Receipt, SinkError>;
+
+    /// Looks whether another instance has taken the stream over since this one opened the sink.
+    ///
+    /// # Errors
+    /// It has: [`SinkError::TakenOver`].
+    fn look_for_successor(&self) -> Result<(), SinkError> {
+        Ok(())
+    }
 
     /// The greatest event it takes, key and value together, in bytes.
     fn event_bytes_max(&self) -> Option<u64>;
@@ -92,4 +104,32 @@ pub enum SinkError {
     /// What the kernel shows of the folder may never reach the disk; only a new process may look again.
     #[error("`{path}` could not be synchronised earlier: this process does not trust it any more")]
     Poisoned { path: String },
+    #[error("Kafka: could not {doing}")]
+    Kafka {
+        /// What was tried: "commit", "make a topic", …
+        doing: &'static str,
+        #[source]
+        fault: Box<KafkaFault>,
+    },
+    #[error("another instance (`{writer}`) has taken the stream over")]
+    TakenOver { writer: String },
+    /// A new producer found something else than the transaction that its predecessor was told is committed.
+    #[error("the progress record names batch `{found}`, the last commit was that of `{expected}`")]
+    OtherBatch { found: String, expected: String },
+    #[error("a transaction in `{topic}` is open, and nobody ends it")]
+    HeldOpen { topic: String },
+    #[error("the topic `{topic}` has {found} partitions, it had {recorded}: the same key would go to another partition")]
+    PartitionsChanged { topic: String, recorded: i32, found: i32 },
+    #[error("the topic `{topic}` was made again while it was written to")]
+    MadeAgain { topic: String },
+    #[error("the topic `{topic}` is compacted and takes no record without a key")]
+    Compacted { topic: String },
+    #[error("an event of `{topic}` with the id `{id}` has {bytes} bytes, its `max.message.bytes` is {limit}")]
+    TooLargeForTopic { topic: String, id: String, bytes: u64, limit: u64 },
+}
+
+impl SinkError {
+    pub(crate) fn kafka(doing: &'static str, fault: KafkaFault) -> Self {
+        Self::Kafka { doing, fault: Box::new(fault) }
+    }
 }

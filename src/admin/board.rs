@@ -33,6 +33,9 @@ pub enum State {
 pub struct Status {
     pub stream: String,
     pub state: State,
+    /// The session has what it delivers to finish: it hears a request to stop by itself.
+    #[serde(skip)]
+    pub delivers: bool,
     pub waiting_for: Option<String>,
     pub position: Option<Position>,
     pub acknowledged_lsn: Option<Lsn>,

@@ -1,6 +1,7 @@
 //! `walgate check`: looks at the source, the sink and the store, names each fault and the statement that mends it.
 //! It changes nothing, and goes on after a fault, so that one run names them all.
 
+mod brokers;
 mod server;
 mod source;
 mod tables;
@@ -68,10 +69,16 @@ pub(super) fn execute(config: &Config, json: bool) -> anyhow::Result<Exit> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let running = ask(&config.store.directory, &Request::Status).is_ok();
     let mut findings = vec![Finding::ok(Area::Config, format!("the configuration is that of stream `{}`", config.stream))];
-    if let Err(error) = runtime.block_on(source::look(config, running, &mut findings)) {
+    let mut topics = Vec::new();
+    if let Err(error) = runtime.block_on(source::look(config, running, &mut findings, &mut topics)) {
         findings.push(Finding::fault(Area::Source, Chain(&error).to_string()).mended_by(source_advice(&error)));
     }
-    findings.extend(look_at_sink(config));
+    drop(runtime); // the clients of the brokers have one of their own
+    match &config.sink.kind {
+        SinkKind::File { directory, .. } => findings.push(look_at_folder(config, directory)),
+        SinkKind::Kafka(kafka) => findings.extend(brokers::look(config, kafka, &topics)),
+        SinkKind::Stdout | SinkKind::Null => {}
+    }
     findings.push(look_at_store(config, running));
     let mut out = std::io::stdout().lock();
     if json {
@@ -104,31 +111,30 @@ fn print(findings: &[Finding], out: &mut impl std::io::Write) -> std::io::Result
     Ok(())
 }
 
-fn look_at_sink(config: &Config) -> Option<Finding> {
-    let SinkKind::File { directory, .. } = &config.sink.kind else { return None };
+fn look_at_folder(config: &Config, directory: &Path) -> Finding {
     let shown = directory.display();
     let unusable = |what| {
         Finding::fault(Area::Sink, what)
             .mended_by(format!("give the service's user the right to write to `{shown}`, or set `sink.file.directory`"))
     };
     if !is_writable(directory) {
-        return Some(unusable(format!("`{shown}` cannot be written to")));
+        return unusable(format!("`{shown}` cannot be written to"));
     }
     let bytes = match std::fs::read(directory.join("committed.json")) {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            return Some(Finding::ok(Area::Sink, format!("events will go to `{shown}`, which holds none yet")));
+            return Finding::ok(Area::Sink, format!("events will go to `{shown}`, which holds none yet"));
         }
-        Err(error) => return Some(unusable(format!("`{shown}/committed.json` cannot be read: {error}"))),
+        Err(error) => return unusable(format!("`{shown}/committed.json` cannot be read: {error}")),
     };
     let committed: serde_json::Value = serde_json::from_slice(&bytes).unwrap_or_default();
-    Some(match committed.get("stream").and_then(serde_json::Value::as_str) {
+    match committed.get("stream").and_then(serde_json::Value::as_str) {
         Some(stream) if stream == config.stream => Finding::ok(Area::Sink, format!("events go to `{shown}`")),
         Some(stream) => Finding::fault(Area::Sink, format!("`{shown}` holds the events of stream `{stream}`"))
             .mended_by("set `sink.file.directory` to a folder of this stream's own"),
         None => Finding::fault(Area::Sink, format!("`{shown}/committed.json` cannot be understood"))
             .mended_by("put back a copy of the whole folder, or begin in an empty one"),
-    })
+    }
 }
 
 fn look_at_store(config: &Config, running: bool) -> Finding {

@@ -18,14 +18,23 @@ use crate::policy::{Action, Backoff, action, advice_when_spent, store_advice};
 use crate::progress::InstanceId;
 use crate::sink::Sink;
 use crate::sink::file::FileSink;
+use crate::sink::kafka::KafkaSink;
 use crate::sink::null::NullSink;
 use crate::sink::stdout::StdoutSink;
 use crate::store::open::Claim;
 use crate::store::{Stamp, Store, StoreError};
 use crate::telemetry::Chain;
 
-pub(super) fn execute(config: Config) -> anyhow::Result<Exit> {
-    start(config, false, |_| std::future::pending())
+/// `take_over`: another instance is not waited for.
+pub(super) fn execute(config: Config, take_over: bool) -> anyhow::Result<Exit> {
+    start(config, Asked { for_rebuild: false, take_over }, |_| std::future::pending())
+}
+
+/// What was asked for beside streaming.
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    for_rebuild: bool,
+    take_over: bool,
 }
 
 /// For an operator who waits for a rebuild: what bounds those that nobody asked for does not hold, and the service stops
@@ -34,10 +43,10 @@ pub(super) fn execute_for_rebuild<F>(config: Config, asks: impl FnOnce(mpsc::Sen
 where
     F: Future<Output = anyhow::Result<Exit>>,
 {
-    start(config, true, asks)
+    start(config, Asked { for_rebuild: true, take_over: false }, asks)
 }
 
-fn start<F>(config: Config, rebuild_is_asked_for: bool, until: impl FnOnce(mpsc::Sender<Command>) -> F) -> anyhow::Result<Exit>
+fn start<F>(config: Config, asked: Asked, until: impl FnOnce(mpsc::Sender<Command>) -> F) -> anyhow::Result<Exit>
 where
     F: Future<Output = anyhow::Result<Exit>>,
 {
@@ -46,7 +55,7 @@ where
         Err(error) => return Ok(cannot_use_store(&error)),
     };
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    let exit = runtime.block_on(serve(config, claim, rebuild_is_asked_for, until));
+    let exit = runtime.block_on(serve(config, claim, asked, until));
     // A thread that hangs in the sink does not hold the process.
     runtime.shutdown_background();
     exit
@@ -57,12 +66,7 @@ fn cannot_use_store(error: &StoreError) -> Exit {
     Exit::Store
 }
 
-async fn serve<F>(
-    config: Config,
-    claim: Claim,
-    rebuild_is_asked_for: bool,
-    until: impl FnOnce(mpsc::Sender<Command>) -> F,
-) -> anyhow::Result<Exit>
+async fn serve<F>(config: Config, claim: Claim, asked: Asked, until: impl FnOnce(mpsc::Sender<Command>) -> F) -> anyhow::Result<Exit>
 where
     F: Future<Output = anyhow::Result<Exit>>,
 {
@@ -72,7 +76,7 @@ where
     board.update(|status| {
         status.stream.clone_from(&config.stream);
         status.slot.name.clone_from(&config.source.slot);
-        sink_name(&config.sink.kind).clone_into(&mut status.sink.kind);
+        config.sink.kind.name().clone_into(&mut status.sink.kind);
         status.since = i64::try_from(since).unwrap_or(0);
         env!("CARGO_PKG_VERSION").clone_into(&mut status.version);
     });
@@ -96,14 +100,15 @@ where
     };
     let service = Service {
         store: Arc::new(store),
-        sink: Some(make_sink(&config)),
+        sink: Some(make_sink(&config, &board, InstanceId::random()?)),
         board: board.clone(),
         instance: InstanceId::random()?,
         batch_number: 1,
         conflict: None,
-        rebuild_is_asked_for,
+        rebuild_is_asked_for: asked.for_rebuild,
         making_slot: None,
         worked: false,
+        take_over: asked.take_over,
         commands: commands_in,
         stop: stopped.clone(),
         config: Arc::clone(&config),
@@ -160,7 +165,7 @@ async fn sessions(mut service: Service, mut stopped: watch::Receiver<bool>) -> E
             biased; // a session that has something to finish says so before it could be left
             outcome = service.session() => outcome,
             // While a session only waits, nothing has to be finished.
-            () = stop_while_not_streaming(&board, &mut stopped) => {
+            () = stop_while_nothing_is_delivered(&board, &mut stopped) => {
                 service.abandon().await;
                 return Exit::Success;
             }
@@ -202,33 +207,25 @@ async fn sessions(mut service: Service, mut stopped: watch::Receiver<bool>) -> E
     }
 }
 
-async fn stop_while_not_streaming(board: &Board, stopped: &mut watch::Receiver<bool>) {
+async fn stop_while_nothing_is_delivered(board: &Board, stopped: &mut watch::Receiver<bool>) {
     loop {
         if stopped.wait_for(|stop| *stop).await.is_err() {
             std::future::pending::<()>().await;
         }
-        if matches!(board.snapshot().state, State::Starting | State::Waiting) {
+        if !board.snapshot().delivers {
             return;
         }
-        // Streaming: the session sees the request itself and ends in order.
         tokio::time::sleep(std::time::Duration::from_millis(50)).await;
     }
 }
 
-fn make_sink(config: &Config) -> Box<dyn Sink> {
+fn make_sink(config: &Config, board: &Board, writer: InstanceId) -> Box<dyn Sink> {
     match &config.sink.kind {
         SinkKind::File { directory, segment_bytes } => {
             Box::new(FileSink::new(directory.clone(), *segment_bytes, config.stream.clone(), &config.sink.headers))
         }
+        SinkKind::Kafka(kafka) => Box::new(KafkaSink::new(config, kafka.as_ref().clone(), board.clone(), writer)),
         SinkKind::Stdout => Box::new(StdoutSink::new(std::io::stdout(), &config.sink.headers)),
         SinkKind::Null => Box::new(NullSink),
-    }
-}
-
-fn sink_name(kind: &SinkKind) -> &'static str {
-    match kind {
-        SinkKind::File { .. } => "file",
-        SinkKind::Stdout => "stdout",
-        SinkKind::Null => "null",
     }
 }

@@ -6,7 +6,7 @@ use serde_json::Value as Json;
 
 use crate::admin::board::{State, Status};
 use crate::admin::control::{ControlError, Request, ask};
-use crate::config::{Config, SinkKind};
+use crate::config::Config;
 use crate::exit::Exit;
 use crate::store::{Stamp, Store, StoreError};
 use crate::telemetry::Chain;
@@ -37,12 +37,7 @@ fn stopped(config: &Config) -> Result<Status, StoreError> {
     let mut status =
         Status { stream: config.stream.clone(), state: State::Stopped, version: env!("CARGO_PKG_VERSION").to_owned(), ..Status::default() };
     status.slot.name.clone_from(&config.source.slot);
-    let kind = match &config.sink.kind {
-        SinkKind::File { .. } => "file",
-        SinkKind::Stdout => "stdout",
-        SinkKind::Null => "null",
-    };
-    kind.clone_into(&mut status.sink.kind);
+    config.sink.kind.name().clone_into(&mut status.sink.kind);
     let store = match Store::open_read_only(&config.store.directory, &Stamp { stream: config.stream.clone() }) {
         Ok(store) => store,
         Err(StoreError::Missing { .. }) => {

@@ -20,10 +20,9 @@ use crate::telemetry::Chain;
 
 /// Keys of capabilities that this version does not have, and the value that means "without it". Any other value is
 /// refused: a setting that does nothing is a lie.
-const NOT_IN_THIS_VERSION: [(&str, &[&str]); 10] = [
+const NOT_IN_THIS_VERSION: [(&str, &[&str]); 9] = [
     ("source.wal_budget", &["none"]),
     ("source.catch_up", &["false"]),
-    ("sink.oversize", &["stop"]),
     ("format.style", &["plain"]),
     ("format.toast", &["omit"]),
     ("format.transactions", &["false"]),
@@ -34,7 +33,7 @@ const NOT_IN_THIS_VERSION: [(&str, &[&str]); 10] = [
 ];
 
 /// Keys that may be set, for "did you mean".
-const KEYS: [&str; 42] = [
+const KEYS: [&str; 49] = [
     "stream",
     "source.url",
     "source.password_file",
@@ -57,6 +56,13 @@ const KEYS: [&str; 42] = [
     "sink.event_bytes_max",
     "sink.headers",
     "sink.grace",
+    "sink.oversize",
+    "sink.kafka.brokers",
+    "sink.kafka.partitions",
+    "sink.kafka.replication",
+    "sink.kafka.transaction_timeout",
+    "sink.kafka.password_file",
+    "sink.kafka.client",
     "sink.file.directory",
     "sink.file.segment_bytes",
     "batch.bytes",
@@ -82,8 +88,8 @@ const KEYS: [&str; 42] = [
 const MIB: u64 = 1 << 20;
 
 /// Takes keys out and gathers faults.
-struct Taking<'a> {
-    keys: BTreeMap<String, Entry>,
+pub(super) struct Taking<'a> {
+    pub(super) keys: BTreeMap<String, Entry>,
     faults: Vec<Fault>,
     nowhere: Origin,
     environment: &'a Environment,
@@ -163,12 +169,14 @@ impl Taking<'_> {
             segment_bytes: self.size("sink.file.segment_bytes", 64 * MIB, 1024, u64::MAX)?,
         };
         let kind = self.checked("sink.kind", Some("file"), |text| match text {
-            "file" => Ok(file.clone()),
-            "stdout" => Ok(SinkKind::Stdout),
-            "null" => Ok(SinkKind::Null),
-            "kafka" => Err("is not in this version: file, stdout and null are".to_owned()),
-            _ => Err("has to be `file`, `stdout` or `null`".to_owned()),
-        });
+            "file" => Ok(Some(file.clone())),
+            "stdout" => Ok(Some(SinkKind::Stdout)),
+            "null" => Ok(Some(SinkKind::Null)),
+            "kafka" => Ok(None),
+            _ => Err("has to be `kafka`, `file`, `stdout` or `null`".to_owned()),
+        })?;
+        let kafka = self.kafka(folder, kind.is_none())?;
+        let kind = kind.unwrap_or_else(|| SinkKind::Kafka(Box::new(kafka)));
         let source = Source {
             postgres: postgres?,
             slot: slot?,
@@ -189,7 +197,7 @@ impl Taking<'_> {
             headers.insert(0, Header::Id);
         }
         let sink = Sink {
-            kind: kind?,
+            kind,
             topic_prefix: topic_prefix?,
             event_bytes_max: self.size("sink.event_bytes_max", 64 * MIB, 1024, 1 << 31)?,
             headers,
@@ -269,10 +277,11 @@ impl Taking<'_> {
         Some(Table { schema: name.schema, name: name.table, load: load? })
     }
 
-    fn fault(&mut self, key: &str, entry: Option<&Entry>, why: String) {
+    pub(super) fn fault(&mut self, key: &str, entry: Option<&Entry>, why: String) {
         let origin = entry.map_or_else(|| self.nowhere.clone(), |entry| entry.origin.clone());
-        // A connection string may hold a password.
-        let value = entry.filter(|_| key != "source.url").map(|entry| entry.value.shown());
+        // A connection string may hold a password, a client's key be one.
+        let is_secret = key == "source.url" || key.starts_with("sink.kafka.client.") && key.contains("pass");
+        let value = entry.filter(|_| !is_secret).map(|entry| entry.value.shown());
         self.faults.push(Fault { origin, key: Some(key.to_owned()), value, why });
     }
 
@@ -303,7 +312,7 @@ impl Taking<'_> {
         Some(replaced)
     }
 
-    fn checked<T>(&mut self, key: &str, default: Option<&str>, check: impl FnOnce(&str) -> Result<T, String>) -> Option<T> {
+    pub(super) fn checked<T>(&mut self, key: &str, default: Option<&str>, check: impl FnOnce(&str) -> Result<T, String>) -> Option<T> {
         let entry = self.keys.remove(key);
         let text = match (&entry, default) {
             (Some(entry), _) => self.text(key, entry)?,
@@ -357,7 +366,7 @@ impl Taking<'_> {
         })
     }
 
-    fn duration(&mut self, key: &str, default: Duration) -> Option<Duration> {
+    pub(super) fn duration(&mut self, key: &str, default: Duration) -> Option<Duration> {
         self.checked(key, Some(&format!("{}ms", default.as_millis())), |text| parse_duration(text).map_err(|error| error.to_string()))
     }
 
@@ -387,7 +396,7 @@ impl Taking<'_> {
     fn refuse_what_is_left(&mut self) {
         // A key that is known is left only where a fault ended the reading before it.
         for (key, entry) in std::mem::take(&mut self.keys).into_iter().filter(|(key, _)| key == TABLES || !KEYS.contains(&key.as_str())) {
-            let why = if key.starts_with("sink.kafka.") || key.starts_with("admin.") || key == "source.catch_up_above" {
+            let why = if key.starts_with("admin.") || key == "source.catch_up_above" {
                 "belongs to a capability that this version does not have".to_owned()
             } else if key == TABLES {
                 "is written as `[[table]]`, once for each table".to_owned()
@@ -467,9 +476,17 @@ mod tests {
         check("", &["c.toml: `stream` is missing"]);
         check("stream = \"Shop\"", &["c.toml:1: `stream = \"Shop\"` has to be 1 to 50 of the characters a-z, 0-9 and _"]);
         check("stream = \"s\"\nstraem = 1", &["c.toml:2: `straem = 1` is not a key: did you mean `stream`?"]);
+        check("stream = \"s\"\n[sink]\nkind = \"kafka\"", &["c.toml: `sink.kafka.brokers` is missing"]);
         check(
-            "stream = \"s\"\n[sink]\nkind = \"kafka\"",
-            &["c.toml:3: `sink.kind = \"kafka\"` is not in this version: file, stdout and null are"],
+            "stream = \"s\"\n[sink.kafka]\nclient = { acks = 1, \"max.in.flight\" = 6 }",
+            &[
+                "c.toml:3: `sink.kafka.client.\"max.in.flight\" = 6` has to be 1 to 5: with more requests at once records may change their order",
+                "c.toml:3: `sink.kafka.client.acks = 1` is not yours to set: a commit that one replica forgets is none: it is always `all`",
+            ],
+        );
+        check(
+            "stream = \"s\"\n[sink]\noversize = \"dead_letter\"",
+            &["c.toml:3: `sink.oversize = \"dead_letter\"` is for `sink.kind = \"kafka\"`: other sinks refuse no event"],
         );
         check(
             "stream = \"s\"\n[format]\nstyle = \"debezium\"",
@@ -519,7 +536,21 @@ mod tests {
     #[test]
     fn a_fault_is_not_blamed_on_keys_that_were_not_read_because_of_it() {
         let faults = load("stream = \"s\"\n[store]\ndirectory = \"x\"\n[sink]\nkind = \"nosuch\"", &[]).unwrap_err();
-        assert_eq!(faults, ["c.toml:5: `sink.kind = \"nosuch\"` has to be `file`, `stdout` or `null`"]);
+        assert_eq!(faults, ["c.toml:5: `sink.kind = \"nosuch\"` has to be `kafka`, `file`, `stdout` or `null`"]);
+    }
+
+    #[test]
+    fn keys_of_the_client_pass_through_and_are_not_shown() {
+        let text = "stream = \"s\"\n[sink]\nkind = \"kafka\"\n[sink.kafka]\nbrokers = \"b:9092\"\n[sink.kafka.client]\n\
+                    compression.codec = \"zstd\"\n\"sasl.password\" = \"${SLOT}\"\nlinger.ms = 3\n";
+        let config = load(text, &["sink.kafka.client.sasl.username=me", "sink.kafka.topic_config.retention.ms=-1"]).unwrap();
+        assert!(!format!("{config:?}").contains("from_env"));
+        let SinkKind::Kafka(kafka) = config.sink.kind else { panic!("another sink") };
+        let written =
+            |keys: &BTreeMap<String, String>| keys.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(" ");
+        assert_eq!(written(&kafka.client.0), "compression.codec=zstd linger.ms=3 sasl.password=from_env sasl.username=me");
+        assert_eq!(written(&kafka.topic_config), "cleanup.policy=compact retention.ms=-1");
+        assert_eq!((kafka.partitions, kafka.replication, kafka.brokers.as_str()), (6, 3, "b:9092"));
     }
 
     #[test]

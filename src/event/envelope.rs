@@ -290,7 +290,7 @@ impl Envelope {
         out: &mut Vec<u8>,
     ) -> Range<usize> {
         let position = match origin {
-            Origin::Streamed { position, .. } => Some(position),
+            Origin::Streamed { position, .. } | Origin::Truncated { position, .. } => Some(position),
             Origin::Message { .. } | Origin::Placed { .. } => None,
         };
         out.extend_from_slice(&self.source_start);

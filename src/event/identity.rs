@@ -44,6 +44,9 @@ pub enum Origin {
     /// A message of the stream. `part` tells apart the events that one message becomes: delete (0), tombstone (1)
     /// and create (2) of a key change; the tables of one TRUNCATE.
     Streamed { position: Position, part: u16 },
+    /// A row that a TRUNCATE deleted, where that is told row by row: the rows are numbered from 1 on. `part` is 1 for the
+    /// tombstone after the delete, else 0.
+    Truncated { position: Position, row_number: u32, key_digest: u128, part: u16 },
     /// A logical message outside transactions, which has an LSN of its own.
     Message { lsn: Lsn },
     /// A row placed by a splice at a boundary.
@@ -63,7 +66,8 @@ pub enum Origin {
 
 impl Origin {
     /// Writes the event's id, the idempotency key of sinks that take one:
-    /// `stream:system_identifier:timeline:commit_lsn:ordinal[.part]` for streamed changes,
+    /// `stream:system_identifier:timeline:commit_lsn:ordinal[.part]` for streamed changes (`.key digest` for rows that a TRUNCATE
+    /// deleted),
     /// `stream:system_identifier:timeline:lsn:m` for messages outside transactions,
     /// `stream:system_identifier:table epoch:table oid:key digest:row digest` for placed rows (`d` for deletes).
     pub fn write_id(&self, stream: &StreamIdentity, out: &mut Vec<u8>) {
@@ -72,6 +76,11 @@ impl Origin {
             Self::Streamed { position: Position { commit_lsn, ordinal }, part } => {
                 let timeline = stream.timeline_of(commit_lsn);
                 let base = write!(out, "{name}:{system}:{timeline}:{commit_lsn}:{ordinal}");
+                if part == 0 { base } else { base.and_then(|()| write!(out, ".{part}")) }
+            }
+            Self::Truncated { position: Position { commit_lsn, ordinal }, key_digest, part, .. } => {
+                let timeline = stream.timeline_of(commit_lsn);
+                let base = write!(out, "{name}:{system}:{timeline}:{commit_lsn}:{ordinal}.{key_digest:032x}");
                 if part == 0 { base } else { base.and_then(|()| write!(out, ".{part}")) }
             }
             Self::Message { lsn } => write!(out, "{name}:{system}:{}:{lsn}:m", stream.timeline_of(lsn)),
@@ -90,28 +99,31 @@ impl Origin {
     /// The event's place in the order of its stream; see [`Order`].
     #[must_use]
     pub fn order(&self, stream: &StreamIdentity) -> Order {
+        let row_number = if let Self::Truncated { row_number, .. } = *self { row_number } else { 0 };
         let (lsn, class, ordinal, part) = match *self {
-            Self::Streamed { position, part } => (position.commit_lsn, 1, position.ordinal, part),
+            Self::Streamed { position, part } | Self::Truncated { position, part, .. } => (position.commit_lsn, 1, position.ordinal, part),
             Self::Message { lsn } => (lsn, 1, 0, 0),
             Self::Placed { boundary, count, part, .. } => (boundary, 0, count, part),
         };
-        Order { stream_epoch: stream.stream_epoch, lsn, class, ordinal, part }
+        Order { stream_epoch: stream.stream_epoch, lsn, class, ordinal, row_number, part }
     }
 }
 
 /// Stream epoch, LSN, class (0 placed, 1 streamed), ordinal and part: printed with a fixed width, so that the
-/// text sorts as bytes. A boundary's LSN can equal the next transaction's commit LSN; the class keeps them apart.
+/// text sorts as bytes. Rows that a TRUNCATE deleted have part 0, and behind it their number and part. A boundary's LSN can equal the next transaction's commit LSN; the class keeps them apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Order {
     stream_epoch: u32,
     lsn: Lsn,
     class: u8,
     ordinal: u64,
+    /// Zero but for rows that a TRUNCATE deleted.
+    row_number: u32,
     part: u16,
 }
 
 impl Order {
-    /// Writes the text, 49 bytes: each event carries it, so it does not go through the formatter.
+    /// Writes the text, mostly 49 bytes: each event carries it, so it does not go through the formatter.
     pub fn write(&self, out: &mut Vec<u8>) {
         write_hex::<8>(u64::from(self.stream_epoch), out);
         out.push(b'.');
@@ -119,6 +131,11 @@ impl Order {
         out.extend_from_slice(&[b'.', b'0' + self.class, b'.']);
         write_hex::<16>(self.ordinal, out);
         out.push(b'.');
+        if self.row_number > 0 {
+            out.extend_from_slice(b"0000.");
+            write_hex::<8>(u64::from(self.row_number), out);
+            out.push(b'.');
+        }
         write_hex::<4>(u64::from(self.part), out);
     }
 }
@@ -166,6 +183,10 @@ mod tests {
         Origin::Streamed { position: Position { commit_lsn: Lsn::new(lsn), ordinal }, part }
     }
 
+    fn truncated(lsn: u64, ordinal: u64, row_number: u32, part: u16) -> Origin {
+        Origin::Truncated { position: Position { commit_lsn: Lsn::new(lsn), ordinal }, row_number, key_digest: 1, part }
+    }
+
     fn placed(boundary: u64, count: u64) -> Origin {
         Origin::Placed {
             boundary: Lsn::new(boundary),
@@ -182,6 +203,8 @@ mod tests {
     fn id_names_the_timeline_that_holds_the_lsn() {
         assert_eq!(id(streamed(0xFF, 0, 0)), "shop:42:1:0/FF:0");
         assert_eq!(id(streamed(0x100, 5, 2)), "shop:42:2:0/100:5.2");
+        let truncated = truncated(0x100, 5, 3, 1);
+        assert_eq!(id(truncated), "shop:42:2:0/100:5.00000000000000000000000000000001.1");
         assert_eq!(id(placed(0, 0)), "shop:42:7:16385:00000000000000000000000000000001:d");
     }
 

@@ -3,6 +3,7 @@
 //! the sink unless two batches are on their way already.
 
 mod changes;
+mod truncate;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
@@ -32,7 +33,7 @@ use crate::pipeline::reading::Reading;
 use crate::pipeline::table::{Indexed, Skip, Table, Tables};
 use crate::postgres::publication::PublishedTable;
 use crate::postgres::replication::Frame;
-use crate::progress::{InstanceId, Progress};
+use crate::progress::{InstanceId, Progress, Split};
 use crate::rebuild::journal::{Mode, TableJournal, TableStep};
 use crate::splice::visibility::Unproved;
 use crate::store::index::{IndexRecord, TopicNumber};
@@ -66,6 +67,8 @@ pub struct Setting {
     pub published: PublishedAtStart,
     /// The index is to be completed (state folder lost or restored, no gap in the stream).
     pub complete_index: bool,
+    /// Topics of tables with a key take no record without one: a TRUNCATE is told by deletes.
+    pub truncate_by_deletes: bool,
 }
 
 /// The publication when the session began.
@@ -75,6 +78,8 @@ pub struct PublishedAtStart {
     pub all_operations: bool,
     /// Tables that were published before the slot of this session was made: its exported snapshot speaks for them.
     pub covered: HashSet<Oid>,
+    /// Topics of which something is gone that was committed; each until its table is begun anew.
+    pub lost_topics: HashSet<String>,
 }
 
 /// How the emitter came to its end without an error.
@@ -464,10 +469,14 @@ impl Emitter {
 
     /// A transaction larger than a batch may be goes on in the next one, marked by its ordinal and prefix digest.
     fn split_if_large(&mut self) -> Result<(), SessionError> {
+        self.split_if_large_at(Transaction::split)
+    }
+
+    fn split_if_large_at(&mut self, split: impl FnOnce(&Transaction) -> Split) -> Result<(), SessionError> {
         let bytes = (self.batch.bytes() - self.transaction_start.min(self.batch.bytes())) as u64;
         let large = bytes.max(self.index.building.bytes() as u64) >= self.setting.limits.transaction_bytes_max;
         let Some(transaction) = self.transaction.as_ref().filter(|transaction| large && transaction.delivers()) else { return Ok(()) };
-        self.progress.split = Some(transaction.split());
+        self.progress.split = Some(split(transaction));
         self.close()
     }
 

@@ -1,7 +1,7 @@
 //! The row index as of every event emitted so far: the batch being built, then the batches in flight, then the
 //! store. A rebuild that looked at the store alone would delete what a batch in flight has just inserted.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use crate::pipeline::closed::Closed;
@@ -45,6 +45,17 @@ impl Index {
             }
         }
         self.store.row(topic, key)
+    }
+
+    /// The keys of rows that are in the index and that the store may not know yet.
+    #[must_use]
+    pub fn rows_not_applied(&self, topic: TopicNumber) -> BTreeSet<Box<[u8]>> {
+        let layers = || self.in_flight.iter().map(|closed| &closed.changes).chain(std::iter::once(&self.building));
+        let is_present = |key: &&[u8]| {
+            let newest = layers().rev().map(|changes| changes.row(topic, key)).find(|found| !matches!(found, Lookup::Unknown));
+            matches!(newest, Some(Lookup::Present(_)))
+        };
+        layers().flat_map(|changes| changes.rows(topic)).filter(is_present).map(Box::from).collect()
     }
 
     /// Whether any key of a topic is to be read again.

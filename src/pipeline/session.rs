@@ -36,7 +36,7 @@ use crate::progress::{BatchId, Durable, Fingerprint, InstanceId, PROGRESS_VERSIO
 use crate::rebuild::journal::{Mode, RebuildJournal, RebuildStep, TableJournal, TableStep};
 use crate::rebuild::reason::{Reason, SlotFate};
 use crate::resume::{Decision, Refusal, Seen, StoreSeen, decide};
-use crate::sink::{Committed, Sink};
+use crate::sink::{Committed, Record, Sink};
 use crate::splice::read::Reader;
 use crate::store::changes::Changes;
 use crate::store::{Settled, Store};
@@ -46,6 +46,8 @@ use crate::telemetry::Chain;
 const BATCHES_WAITING: usize = 1;
 /// Between two looks at a slot or lock that another connection has.
 const IN_USE_PAUSE: Duration = Duration::from_millis(500);
+/// Between two looks at whether the one that has them has taken the stream over from this instance.
+const SUCCESSOR_INTERVAL: Duration = Duration::from_secs(5);
 /// A session that streamed for so long has worked, whatever ended it.
 const WORKED: Duration = Duration::from_mins(1);
 
@@ -71,8 +73,21 @@ pub struct Service {
     pub making_slot: Option<i32>,
     /// The present session, or else the last one, has delivered something or streamed for long: what failed before is over.
     pub worked: bool,
+    /// Another instance is not waited for, once: it is shut out of the sink and its connections to the source are ended.
+    pub take_over: bool,
     pub commands: mpsc::Receiver<Command>,
     pub stop: watch::Receiver<bool>,
+}
+
+/// What the sink said of itself, and how the store stands to it.
+struct SinkSeen {
+    held: Option<(Progress, Vec<TableJournal>)>,
+    /// It holds nothing, and the store knows of deliveries.
+    sink_lost: bool,
+    store_is_same: bool,
+    /// Whether the sink can say what it committed.
+    recorded: bool,
+    lost_topics: HashSet<String>,
 }
 
 /// The position that a session goes on from.
@@ -94,20 +109,28 @@ impl Service {
         self.worked = false;
         self.instance = InstanceId::random().map_err(SessionError::Randomness)?;
         self.batch_number = 1;
-        let (mut held, sink_lost, store_is_same, recorded) = self.settle()?;
-
         let name = format!("walgate {}", config.stream);
         let timeout = config.source.connect_timeout;
         let sql = Arc::new(Sql::connect(&config.source.postgres, &name, timeout).await?);
         let mut wire = Wire::connect(&config.source.postgres, Purpose::Replication, &name, timeout).await?;
-        let mut system = system::look(&sql, &mut wire).await?;
+        let system = system::look(&sql, &mut wire).await?;
         let mut left_out = BTreeSet::new();
         if config.source.create && !system.in_recovery {
             publication::see_to(&sql, system.version, &config.source.publication, &config.source.tables, &mut left_out).await?;
         }
-        if self.wait_for_lock_and_slot(&sql, system.version).await? {
-            system = system::look(&sql, &mut wire).await?;
-        }
+        let seen_in_sink = if self.take_over {
+            let seen = self.settle().await?;
+            self.end_other_instances(&sql, wire.backend_pid()).await?;
+            self.wait_for_lock_and_slot(&sql, system.version).await?;
+            self.take_over = false;
+            seen
+        } else {
+            self.wait_for_lock_and_slot(&sql, system.version).await?;
+            self.settle().await?
+        };
+        // The sink was waited for, and whoever had it before went on meanwhile.
+        let system = system::look(&sql, &mut wire).await?;
+        let SinkSeen { mut held, sink_lost, store_is_same, recorded, lost_topics } = seen_in_sink;
         if let Some((progress, tables)) = held.as_mut().filter(|_| !store_is_same && !sink_lost) {
             self.adopt(progress, tables, &sql).await?;
         }
@@ -143,6 +166,7 @@ impl Service {
             tables: publication::tables(&sql, system.version, &config.source.publication).await?,
             all_operations: publication.as_ref().is_some_and(Publication::all_operations),
             covered: HashSet::new(),
+            lost_topics,
         };
         let mut start = match (decision, held) {
             (Decision::Refuse(refusal), _) => return Err(refusal.into()),
@@ -177,13 +201,15 @@ impl Service {
     }
 
     /// Opens the sink, settles the staged batch by its record, and sees whether the store is that of the same batch.
-    #[expect(clippy::type_complexity, reason = "four answers of one look")]
-    fn settle(&mut self) -> Result<(Option<(Progress, Vec<TableJournal>)>, bool, bool, bool), SessionError> {
+    async fn settle(&mut self) -> Result<SinkSeen, SessionError> {
         let stored =
             |store: &Store| -> Result<_, SessionError> { store.progress()?.map(|progress| Ok((progress, store.tables()?))).transpose() };
-        match self.sink.as_mut().ok_or(SessionError::SinkGone)?.open()? {
+        let opened = self.with_sink(|sink| sink.open()).await??;
+        let seen =
+            |held, sink_lost, store_is_same, recorded| SinkSeen { held, sink_lost, store_is_same, recorded, lost_topics: HashSet::new() };
+        match opened {
             Committed::Record(record) => {
-                let (progress, tables) = (record.progress, record.tables);
+                let Record { progress, tables, lost } = *record;
                 if progress.version != PROGRESS_VERSION {
                     return Err(Refusal::RecordVersion { found: progress.version, expected: PROGRESS_VERSION }.into());
                 }
@@ -198,7 +224,7 @@ impl Service {
                         "the state folder is not that of the events: the row index is not relied upon until it is complete again"
                     );
                 }
-                Ok((Some((progress, tables)), false, same, true))
+                Ok(SinkSeen { lost_topics: lost.into_iter().collect(), ..seen(Some((progress, tables)), false, same, true) })
             }
             Committed::Nothing => {
                 let settled = self.store.settle(None)?;
@@ -207,13 +233,34 @@ impl Service {
                     tracing::warn!("the sink holds nothing, but the state folder knows of deliveries");
                 }
                 let lost = held.is_some();
-                Ok((held, lost, !lost, true))
+                Ok(seen(held, lost, !lost, true))
             }
             Committed::CannotSay => {
                 self.store.settle(None)?;
-                Ok((stored(&self.store)?, false, true, false))
+                Ok(seen(stored(&self.store)?, false, true, false))
             }
         }
+    }
+
+    /// Calls the sink on a thread where it may block.
+    async fn with_sink<T: Send + 'static>(&mut self, call: impl FnOnce(&mut dyn Sink) -> T + Send + 'static) -> Result<T, SessionError> {
+        let mut sink = self.sink.take().ok_or(SessionError::SinkGone)?;
+        let called = tokio::task::spawn_blocking(move || (call(sink.as_mut()), sink));
+        let (answer, sink) = called.await.map_err(|_| SessionError::SinkGone)?;
+        self.sink = Some(sink);
+        Ok(answer)
+    }
+
+    /// Ends the connections of other instances of this stream, which are shut out of the sink.
+    async fn end_other_instances(&self, sql: &Sql, own_pid: i32) -> Result<(), SessionError> {
+        let statement = format!(
+            "SELECT count(pg_terminate_backend(pid))::text AS ended FROM pg_stat_activity \
+             WHERE application_name = {} AND datname = current_database() AND pid NOT IN (pg_backend_pid(), {own_pid})",
+            quote_literal(&format!("walgate {}", self.config.stream))
+        );
+        let ended = sql.row("end the connections of another instance", &statement).await?.text("ended")?.to_owned();
+        tracing::warn!(ended, "taken over: connections of other instances are ended");
+        Ok(())
     }
 
     /// The store is not that of the sink's record. Which emitted transactions are visible is not known any more, so
@@ -232,35 +279,41 @@ impl Service {
             table.sweep = false;
             table.leaves.clear();
         }
-        let sink = self.sink.as_mut().ok_or(SessionError::SinkGone)?;
-        let _receipt = sink.deliver(&Batch::default(), progress, tables)?;
+        let (delivered, of_tables) = (progress.clone(), tables.to_vec());
+        let _receipt = self.with_sink(move |sink| sink.deliver(&Batch::default(), &delivered, &of_tables)).await??;
         self.store.adopt(progress, tables)?;
         Ok(())
     }
 
-    /// The stream's advisory lock, held by this connection, then a slot that nobody reads. Says whether they had to be
-    /// waited for, as long as it takes: another instance stands by like this.
-    async fn wait_for_lock_and_slot(&self, sql: &Sql, version: u32) -> Result<bool, SessionError> {
+    /// The stream's advisory lock, held by this connection, then a slot that nobody reads. They are waited for as long as
+    /// it takes: another instance stands by like this.
+    async fn wait_for_lock_and_slot(&mut self, sql: &Sql, version: u32) -> Result<(), SessionError> {
+        let mut looked = None::<Instant>;
+        while let Some(what) = self.who_has_the_stream(sql, version).await? {
+            self.wait(&what);
+            // Whoever has it may have taken it over from us.
+            if looked.is_none_or(|looked| looked.elapsed() > SUCCESSOR_INTERVAL) {
+                self.with_sink(|sink| sink.look_for_successor()).await??;
+                looked = Some(Instant::now());
+            }
+            tokio::time::sleep(IN_USE_PAUSE).await;
+        }
+        Ok(())
+    }
+
+    /// `None`: we have the lock, and nobody reads the slot.
+    async fn who_has_the_stream(&self, sql: &Sql, version: u32) -> Result<Option<String>, SessionError> {
         let lock = format!(
             "SELECT pg_try_advisory_lock(hashtextextended({}, 0)) AS locked",
             quote_literal(&format!("walgate {}", self.config.source.slot))
         );
-        let mut waited = false;
-        loop {
-            let what = if sql.row("take the stream's lock", &lock).await?.is_true("locked")? {
-                match slot::look(sql, version, &self.config.source.slot).await? {
-                    SlotSeen::Present(slot) if slot.active_pid.is_some() => {
-                        format!("the slot, in use by process {}", slot.active_pid.unwrap_or_default())
-                    }
-                    _ => return Ok(waited),
-                }
-            } else {
-                "another instance that has the stream's lock".to_owned()
-            };
-            self.wait(&what);
-            waited = true;
-            tokio::time::sleep(IN_USE_PAUSE).await;
+        if !sql.row("take the stream's lock", &lock).await?.is_true("locked")? {
+            return Ok(Some("another instance that has the stream's lock".to_owned()));
         }
+        Ok(match slot::look(sql, version, &self.config.source.slot).await? {
+            SlotSeen::Present(slot) => slot.active_pid.map(|pid| format!("the slot, in use by process {pid}")),
+            SlotSeen::Missing => None,
+        })
     }
 
     fn wait(&self, what: &str) {
@@ -287,7 +340,11 @@ impl Service {
         recorded: bool,
     ) -> Result<Start, SessionError> {
         let config = Arc::clone(&self.config);
-        tracing::warn!(reason = reason.name(), seen = %reason, "rebuild is due");
+        if *reason == Reason::FirstStart {
+            tracing::info!(reason = reason.name(), "load is due");
+        } else {
+            tracing::warn!(reason = reason.name(), seen = %reason, "rebuild is due");
+        }
         let now = i64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()).unwrap_or(i64::MAX);
         let (held, mut tables) = held.map_or((None, Vec::new()), |(progress, tables)| (Some(progress), tables));
         let mut automatic: Vec<i64> = held.as_ref().map(|held| held.automatic_rebuilds.clone()).unwrap_or_default();
@@ -329,7 +386,7 @@ impl Service {
             if !reason.trusts_index() {
                 self.store.adopt(held, &[])?;
             }
-            self.record(noted, Vec::new(), recorded)?;
+            self.record(noted, Vec::new(), recorded).await?;
         }
         fault::point("rebuild.noted");
         if !usable || reason.slot() == SlotFate::Replace {
@@ -408,19 +465,19 @@ impl Service {
             table.skip_snapshot = None;
             table.skip_until = Lsn::INVALID;
         }
-        progress.batch = self.record(progress.clone(), tables.clone(), recorded)?;
+        progress.batch = self.record(progress.clone(), tables.clone(), recorded).await?;
         fault::point("rebuild.begun");
         Ok(Start { progress, tables, recorded })
     }
 
     /// Delivers a batch without events: the record alone.
-    fn record(&mut self, mut progress: Progress, tables: Vec<TableJournal>, recorded: bool) -> Result<BatchId, SessionError> {
+    async fn record(&mut self, mut progress: Progress, tables: Vec<TableJournal>, recorded: bool) -> Result<BatchId, SessionError> {
         let batch = BatchId { instance: self.instance.clone(), number: self.batch_number };
         self.batch_number += 1;
         progress.batch = batch.clone();
         let closed = Closed { number: batch.number, batch: Batch::default(), progress, tables, changes: Changes::default() };
-        let sink = self.sink.as_mut().ok_or(SessionError::SinkGone)?;
-        deliver(&closed, sink.as_mut(), &self.store, recorded)?;
+        let store = Arc::clone(&self.store);
+        self.with_sink(move |sink| deliver(&closed, sink, &store, recorded)).await??;
         Ok(batch)
     }
 
@@ -471,6 +528,7 @@ impl Service {
             batch_number: self.batch_number,
             published,
             complete_index: true,
+            truncate_by_deletes: config.sink.kind.compacts(),
         };
         self.board.update(|status| {
             status.state = State::Streaming;
@@ -540,8 +598,10 @@ impl Service {
                 .map_err(SessionError::Thread)?;
             finished
         };
+        self.board.update(|status| status.delivers = true);
         let (outcome, sink) =
             self.supervise(&sql, system.version, &inputs, durable_seen, busy, emitting, delivering, reading, answering).await;
+        self.board.update(|status| status.delivers = false);
         self.sink = sink;
         outcome
     }

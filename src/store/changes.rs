@@ -109,6 +109,12 @@ impl Changes {
         }
     }
 
+    /// The keys of a topic's rows that this batch puts.
+    pub fn rows(&self, topic: TopicNumber) -> impl Iterator<Item = &[u8]> {
+        let changed = self.topics.get(&topic).into_iter().flat_map(|changes| &changes.rows);
+        changed.filter(|(_, entry)| entry.is_some()).map(|(key, _)| &**key)
+    }
+
     /// Whether the key is on the re-read list once this batch is applied. `None`: ask further.
     #[must_use]
     pub fn reread(&self, topic: TopicNumber, key: &[u8]) -> Option<bool> {

@@ -35,3 +35,5 @@ mod tls;
 mod under_load;
 #[cfg(test)]
 mod values;
+#[cfg(test)]
+mod kafka;

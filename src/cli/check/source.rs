@@ -3,6 +3,7 @@
 use crate::cli::check::server::{self, Server};
 use crate::cli::check::{Area, Finding, tables};
 use crate::config::{Config, Source};
+use crate::event::topic::topic_name;
 use crate::postgres::slot::{self, Slot, SlotSeen};
 use crate::postgres::sql::Sql;
 use crate::postgres::wire::{Purpose, Wire};
@@ -11,17 +12,18 @@ use crate::telemetry::Chain;
 
 const APPLICATION_NAME: &str = "walgate check";
 
-/// Adds what is found. `running`: a service of this stream runs, and is who uses the slot.
+/// Adds what is found, and the topics of the published tables to `topics`. `running`: a service of this stream runs, and is who uses the slot.
 ///
 /// # Errors
 /// The server cannot be reached or asked.
-pub(super) async fn look(config: &Config, running: bool, findings: &mut Vec<Finding>) -> Result<(), SourceError> {
+pub(super) async fn look(config: &Config, running: bool, findings: &mut Vec<Finding>, topics: &mut Vec<String>) -> Result<(), SourceError> {
     let source = &config.source;
     let sql = Sql::connect(&source.postgres, APPLICATION_NAME, source.connect_timeout).await?;
     let server = server::look(&sql, &source.slot).await?;
     findings.extend(server.judge());
     findings.push(look_at_replication(source, &sql, &server).await);
-    tables::look(source, &sql, &server, findings).await?;
+    let tables = tables::look(source, &sql, &server, findings).await?;
+    topics.extend(tables.iter().map(|(schema, table)| topic_name(&config.sink.topic_prefix, schema, table)));
     let seen = slot::look(&sql, server.version, &source.slot).await?;
     findings.push(Expected { slot: &source.slot, create: source.create, database: &server.database, running }.judge(&seen));
     Ok(())

@@ -7,11 +7,16 @@ use crate::postgres::publication::{self, Publication, Wanted};
 use crate::postgres::sql::{Sql, SqlRow};
 use crate::postgres::{SourceError, quote_identifier, quote_literal, quote_table};
 
-/// Adds what is found.
+/// Adds what is found; gives schema and name of the tables that are published or will be.
 ///
 /// # Errors
 /// The server's.
-pub(super) async fn look(source: &Source, sql: &Sql, server: &Server, findings: &mut Vec<Finding>) -> Result<(), SourceError> {
+pub(super) async fn look(
+    source: &Source,
+    sql: &Sql,
+    server: &Server,
+    findings: &mut Vec<Finding>,
+) -> Result<Vec<(String, String)>, SourceError> {
     let publication = publication::look(sql, &source.publication).await?;
     let wanted = publication::wanted(sql, &source.publication, &source.tables).await?;
     findings.extend(unmatched(source, &wanted));
@@ -27,7 +32,9 @@ pub(super) async fn look(source: &Source, sql: &Sql, server: &Server, findings: 
     for heap in sql.rows("look at the published tables' rights", &heaps_statement(&source.publication)).await? {
         judge_heap(&heap, server, findings)?;
     }
-    Ok(())
+    let published = publication::tables(sql, server.version, &source.publication).await?;
+    let published = published.into_iter().map(|table| (table.schema, table.name));
+    Ok(published.chain(missing.iter().map(|table| (table.schema.clone(), table.name.clone()))).collect())
 }
 
 /// Patterns of `source.tables` that no table matches.

@@ -15,12 +15,12 @@ use crate::pipeline::table::{Indexed, Table};
 use crate::store::rows::RowEntry;
 
 impl Emitter {
-    fn known_table(&self, oid: Oid) -> Result<Arc<Table>, SessionError> {
+    pub(super) fn known_table(&self, oid: Oid) -> Result<Arc<Table>, SessionError> {
         self.tables.get(oid).cloned().ok_or(SessionError::UnknownRelation { oid })
     }
 
     /// Counts a message of the transaction: its origin where it is to be delivered.
-    fn admit(&mut self, bytes: &[u8]) -> Result<Option<Position>, SessionError> {
+    pub(super) fn admit(&mut self, bytes: &[u8]) -> Result<Option<Position>, SessionError> {
         let transaction = self.transaction.as_mut().ok_or(SessionError::OutOfTurn { what: "a change outside a transaction" })?;
         let commit_lsn = transaction.commit_lsn;
         let position = transaction.message(bytes)?.map(|ordinal| Position { commit_lsn, ordinal });
@@ -31,7 +31,7 @@ impl Emitter {
     }
 
     /// Whether the reading of a table without a key contains the present transaction, or is going to.
-    fn skips(&self, table: &Table) -> bool {
+    pub(super) fn skips(&self, table: &Table) -> bool {
         if !table.plan.has_key() && self.is_going_to_be_read(&table.plan) {
             return true;
         }
@@ -130,24 +130,6 @@ impl Emitter {
             self.setting.envelope.tombstone(&mut self.batch, plan, Origin::Streamed { position, part: 1 }, &row);
         }
         self.forget_row(&table, key.as_deref());
-        self.split_if_large()
-    }
-
-    pub(super) fn truncate(&mut self, wal_start: Lsn, bytes: &[u8], oids: &[Oid]) -> Result<(), SessionError> {
-        let position = self.admit(bytes)?;
-        for (part, oid) in (0_u16..).zip(oids) {
-            let table = self.known_table(*oid)?;
-            self.reading.note_truncate(&table.plan);
-            let Some(position) = position else { continue };
-            if self.skips(&table) {
-                continue;
-            }
-            let moment = moment(self.transaction.as_ref(), self.origin.as_ref(), wal_start);
-            self.setting.envelope.truncate(&mut self.batch, &table.plan, Origin::Streamed { position, part }, &moment)?;
-            if let Some(Indexed { number, .. }) = table.indexed {
-                self.index.building.clear_topic(number);
-            }
-        }
         self.split_if_large()
     }
 
@@ -250,7 +232,7 @@ fn is_nudge(prefix: &str, content: &[u8]) -> bool {
     prefix == "walgate" && content.is_empty()
 }
 
-fn moment<'a>(transaction: Option<&Transaction>, origin: Option<&'a (String, Lsn)>, lsn: Lsn) -> Moment<'a> {
+pub(super) fn moment<'a>(transaction: Option<&Transaction>, origin: Option<&'a (String, Lsn)>, lsn: Lsn) -> Moment<'a> {
     let now_ns = now_ns();
     Moment {
         commit_time_us: transaction.map_or(now_ns / 1_000, |transaction| unix_time_us(transaction.commit_time)),

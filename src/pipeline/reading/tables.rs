@@ -52,6 +52,7 @@ impl Emitter {
             self.write_mark(mark::Mark::End);
             self.progress.rebuild = None;
         }
+        self.send_lost_topics_anew();
         if self.setting.complete_index && self.progress.rebuild.is_none() {
             self.setting.complete_index = false;
             let incomplete: Vec<String> = self
@@ -68,6 +69,23 @@ impl Emitter {
                     self.start_table(&table, &topic, id, Mode::Index, 0);
                 }
             }
+        }
+    }
+
+    /// A topic that lost records does not hold what the index says: every row is sent, and the index begins anew.
+    fn send_lost_topics_anew(&mut self) {
+        let lost = std::mem::take(&mut self.setting.published.lost_topics);
+        for table in self.published.clone() {
+            let topic = topic_name(&self.setting.prefix, &table.schema, &table.name);
+            if !lost.contains(&topic) || !self.is_known(&table, &topic) {
+                continue;
+            }
+            if let Some(record) = self.indexes.get_mut(&topic) {
+                record.complete = false;
+                self.index.building.put_index(&topic, record.clone());
+            }
+            let id = self.rebuild_id("topic_lost", &format!("the topic `{topic}` lost records, or was made again"));
+            self.start_table(&table, &topic, id, Mode::Resend, 0);
         }
     }
 

@@ -92,9 +92,11 @@ impl CommittedFile {
     pub(super) fn record(&self) -> Committed {
         match &self.progress {
             None => Committed::Nothing,
-            Some(progress) => {
-                Committed::Record(Box::new(Record { progress: progress.clone(), tables: self.tables.values().cloned().collect() }))
-            }
+            Some(progress) => Committed::Record(Box::new(Record {
+                progress: progress.clone(),
+                tables: self.tables.values().cloned().collect(),
+                lost: Vec::new(),
+            })),
         }
     }
 }

@@ -60,7 +60,7 @@ fn append(path: &Path, bytes: &[u8]) {
 }
 
 fn record(number: u64, tables: &[TableJournal]) -> Committed {
-    Committed::Record(Box::new(crate::sink::Record { progress: progress(number), tables: tables.to_vec() }))
+    Committed::Record(Box::new(crate::sink::Record { progress: progress(number), tables: tables.to_vec(), lost: Vec::new() }))
 }
 
 #[test]

@@ -54,7 +54,12 @@ impl Event {
     /// The place of the event among those of its stream; `None` for a tombstone.
     pub(crate) fn order(&self) -> Option<&str> {
         self.value.as_ref()?;
-        Some(self.source("order").and_then(Json::as_text).expect("a value has a `source.order`"))
+        Some(
+            self.source("order")
+                .or_else(|| self.value.as_ref()?.get("order"))
+                .and_then(Json::as_text)
+                .expect("a value has a `source.order`"),
+        )
     }
 
     /// The columns that `after` leaves out because their value is large and did not change.
@@ -171,7 +176,11 @@ impl Events {
     #[track_caller]
     pub(crate) fn assert_fit_schemas(&self) {
         for (topic, events) in &self.topics {
-            let value = if topic.ends_with(".__rebuild") { &schemas::REBUILD_MARK } else { &schemas::EVENT };
+            let value = match topic.rsplit_once(".__") {
+                Some((_, "rebuild")) => &schemas::REBUILD_MARK,
+                Some((_, "dead_letter")) => &schemas::DEAD_LETTER,
+                _ => &schemas::EVENT,
+            };
             for event in events {
                 schemas::KEY.assert_fits(&event.key.as_deref().map_or(Json::Null, |key| Json::parse(key).expect("a key is JSON")));
                 if let Some(event) = &event.value {

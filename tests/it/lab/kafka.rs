@@ -9,6 +9,7 @@ pub(crate) mod reader;
 mod security;
 
 use std::fs::{self, File};
+use std::io::Write as _;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -173,6 +174,18 @@ impl Kafka {
         let (printed, complaint) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         assert!(output.status.success(), "{name} {arguments:?} fails:\n{printed}\n{complaint}");
         printed.into_owned()
+    }
+
+    /// Writes records with these keys by Kafka's own console producer.
+    #[track_caller]
+    pub(crate) fn produce_with_java<'k>(&self, topic: &str, keys: impl IntoIterator<Item = &'k str>) {
+        let lines: String = keys.into_iter().flat_map(|key| [key, "\tx\n"]).collect();
+        let mut command = Command::new(script("java"));
+        command.args(["org.apache.kafka.tools.ConsoleProducer", "--bootstrap-server", &self.brokers(), "--topic", topic]);
+        command.args(["--reader-property", "parse.key=true"]);
+        let mut producer = command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().expect("a script can be run");
+        producer.stdin.take().expect("it is piped").write_all(lines.as_bytes()).expect("the producer reads");
+        assert!(producer.wait().expect("a child can be waited for").success());
     }
 
     /// What the broker has written to standard error, over all its starts: warnings and errors.

@@ -25,6 +25,7 @@ pub(crate) static LINE: LazyLock<Schema> = schema!("line");
 pub(crate) static EVENT: LazyLock<Schema> = schema!("event");
 pub(crate) static KEY: LazyLock<Schema> = schema!("key");
 pub(crate) static REBUILD_MARK: LazyLock<Schema> = schema!("rebuild_mark");
+pub(crate) static DEAD_LETTER: LazyLock<Schema> = schema!("dead_letter");
 pub(crate) static COMMITTED: LazyLock<Schema> = schema!("committed");
 
 /// The schemas that others refer to, by the name under which they do.

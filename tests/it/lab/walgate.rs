@@ -88,7 +88,7 @@ impl Plan {
     /// As [`Plan::start`], with its standard output.
     pub(crate) fn start_into_pipe(self) -> (Walgate, ChildStdout) {
         let mut walgate = self.prepare();
-        walgate.spawn_with(None, Stdio::piped());
+        walgate.spawn_with(&[], None, Stdio::piped());
         let output = walgate.service.as_mut().and_then(|service| service.stdout.take()).expect("its output is piped");
         (walgate, output)
     }
@@ -136,14 +136,19 @@ impl Walgate {
         self.spawn(Some(point));
     }
 
-    fn spawn(&mut self, fault: Option<&str>) {
-        self.spawn_with(fault, Stdio::null());
+    /// Starts the service with options of `run`, such as `--take-over`.
+    pub(crate) fn start_with(&mut self, options: &[&str]) {
+        self.spawn_with(options, None, Stdio::null());
     }
 
-    fn spawn_with(&mut self, fault: Option<&str>, output: Stdio) {
+    fn spawn(&mut self, fault: Option<&str>) {
+        self.spawn_with(&[], fault, Stdio::null());
+    }
+
+    fn spawn_with(&mut self, options: &[&str], fault: Option<&str>, output: Stdio) {
         assert!(self.service.is_none(), "the service runs already");
         let stderr = File::options().create(true).append(true).open(self.path("stderr")).expect("the folder is writable");
-        let mut command = self.command(&["run"]);
+        let mut command = self.command(&[&["run"], options].concat());
         command.stdin(Stdio::null()).stdout(output).stderr(stderr);
         if let Some(point) = fault {
             command.env("WALGATE_FAULT", point);

@@ -36,6 +36,13 @@ impl Kafka {
         wait::until(PATIENCE, &format!("topic `{topic}` is gone"), || self.partitions(topic).is_none());
     }
 
+    #[track_caller]
+    pub(crate) fn change_setting(&self, topic: &str, name: &str, value: &str) {
+        let change = ["--alter", "--entity-type", "topics", "--entity-name", topic, "--add-config", &format!("{name}={value}")];
+        self.tool("ConfigCommand", &change);
+        wait::until(PATIENCE, &format!("`{name}` of `{topic}` is {value}"), || self.settings(topic)[name] == value);
+    }
+
     /// Gives a topic more partitions.
     #[track_caller]
     pub(crate) fn add_partitions(&self, topic: &str, count: usize) {

@@ -12,7 +12,14 @@ use std::sync::{Arc, Condvar, LockResult, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-/// The kind (API key) of the request that commits or aborts.
+/// Kinds of requests (API keys).
+pub(crate) const PRODUCE: i16 = 0;
+pub(crate) const FETCH: i16 = 1;
+pub(crate) const LIST_OFFSETS: i16 = 2;
+pub(crate) const FIND_COORDINATOR: i16 = 10;
+pub(crate) const INIT_PRODUCER_ID: i16 = 22;
+pub(crate) const ADD_PARTITIONS: i16 = 24;
+/// Commits or aborts.
 pub(crate) const END_TXN: i16 = 26;
 
 /// For a client to come to the request that is waited for.
@@ -50,8 +57,12 @@ struct State {
     rules: Vec<Rule>,
     /// Counts releases: what is kept back waits for the next one.
     releases: u64,
-    /// Frames kept back now.
-    kept: usize,
+    /// Kinds of the frames kept back now.
+    kept: Vec<i16>,
+    /// Kinds of which what is kept back now may pass.
+    let_go: Vec<i16>,
+    /// How many answers of each kind the broker gave.
+    answered: HashMap<i16, u32>,
     connections: Vec<Arc<Connection>>,
 }
 
@@ -108,11 +119,33 @@ impl Proxy {
     /// Waits until something is kept back.
     #[track_caller]
     pub(crate) fn wait_until_holding(&self) {
-        let waited = self.gate.changed.wait_timeout_while(self.gate.lock(), PATIENCE, |state| state.kept == 0);
-        let (state, _) = ignoring_panics(waited);
-        let (is_holding, rules) = (state.kept > 0, state.rules.clone());
+        self.wait_until("something is kept back", |state| !state.kept.is_empty());
+    }
+
+    /// Waits until a request or answer of this kind is kept back.
+    #[track_caller]
+    pub(crate) fn wait_until_holding_one(&self, kind: i16) {
+        self.wait_until("one of a kind is kept back", |state| state.kept.contains(&kind));
+    }
+
+    /// Delivers what was kept back of one kind, and waits for an answer to one more of it.
+    #[track_caller]
+    pub(crate) fn release_one(&self, kind: i16) {
+        let mut state = self.gate.lock();
+        let answered = state.answered.get(&kind).copied().unwrap_or_default();
+        state.let_go.push(kind);
+        self.gate.changed.notify_all();
         drop(state);
-        assert!(is_holding, "waited in vain for something to keep back by {rules:?}");
+        self.wait_until("it is answered", |state| state.answered.get(&kind).is_some_and(|now| *now > answered));
+    }
+
+    #[track_caller]
+    fn wait_until(&self, what: &str, holds: impl Fn(&State) -> bool) {
+        let waited = self.gate.changed.wait_timeout_while(self.gate.lock(), PATIENCE, |state| !holds(state));
+        let (state, _) = ignoring_panics(waited);
+        let (has_come, rules) = (holds(&state), state.rules.clone());
+        drop(state);
+        assert!(has_come, "waited in vain until {what} by {rules:?}");
     }
 
     /// Delivers what was kept back, and keeps nothing back any more.
@@ -162,17 +195,30 @@ impl Gate {
     /// Waits where a rule asks for it.
     fn pass(&self, direction: Direction, kind: i16, connection: &Connection) {
         let mut state = self.lock();
+        if direction == Direction::Answers {
+            *state.answered.entry(kind).or_default() += 1;
+            self.changed.notify_all();
+        }
         let Some(index) = state.rules.iter().position(|rule| *rule == Rule::All(direction) || *rule == Rule::Next(direction, kind)) else {
             return;
         };
         if matches!(state.rules[index], Rule::Next(..)) {
             state.rules.remove(index);
         }
-        state.kept += 1;
+        state.kept.push(kind);
         self.changed.notify_all();
         let releases = state.releases;
-        let waits = |state: &mut State| state.releases == releases && !connection.is_cut.load(Ordering::SeqCst);
-        ignoring_panics(self.changed.wait_while(state, waits)).kept -= 1;
+        let waits =
+            |state: &mut State| state.releases == releases && !state.let_go.contains(&kind) && !connection.is_cut.load(Ordering::SeqCst);
+        let mut state = ignoring_panics(self.changed.wait_while(state, waits));
+        take(&mut state.kept, kind);
+        take(&mut state.let_go, kind);
+    }
+}
+
+fn take(kinds: &mut Vec<i16>, kind: i16) {
+    if let Some(index) = kinds.iter().position(|known| *known == kind) {
+        kinds.remove(index);
     }
 }
 

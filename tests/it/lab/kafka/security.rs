@@ -81,10 +81,19 @@ impl Kafka {
         self.tool("AclCommand", &[&[verb, "--allow-principal", &principal, "--operation", operation], force, resource].concat());
         wait::until(PATIENCE, &format!("{verb} {operation} of {user} on {resource:?} is in force"), || {
             let listed = self.tool("AclCommand", &[&["--list", "--principal", &principal], resource].concat());
-            let has = listed.contains(&format!("principal={principal}, host=*, operation={}", operation.to_uppercase()));
+            let has = listed.contains(&format!("principal={principal}, host=*, operation={}", shown(operation)));
             has == (verb == "--add")
         });
     }
+}
+
+/// As a list of rights has it: `DESCRIBE_CONFIGS` for `DescribeConfigs`.
+fn shown(operation: &str) -> String {
+    let words = operation
+        .chars()
+        .enumerate()
+        .map(|(n, letter)| if n > 0 && letter.is_uppercase() { format!("_{letter}") } else { letter.to_string() });
+    words.collect::<String>().to_uppercase()
 }
 
 /// The properties of a secured broker, whose certificates are made in its folder.
