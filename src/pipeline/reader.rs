@@ -15,6 +15,7 @@ use crate::postgres::SourceError;
 use crate::postgres::replication::{Frame, Frames, status_update};
 use crate::postgres::wire::Wire;
 use crate::progress::Durable;
+use crate::telemetry::Chain;
 
 /// Chunks on their way to the emitter: more than this waits in the socket.
 pub const QUEUE_BYTES: usize = 8 * 1024 * 1024;
@@ -63,6 +64,7 @@ pub async fn run(
             biased;
             changed = durable.changed() => {
                 if changed.is_err() {
+                    end(&mut wire).await;
                     return Ok(());
                 }
                 status_due = Instant::now();
@@ -115,7 +117,21 @@ async fn send_the_rest(wire: &mut Wire, durable: &mut watch::Receiver<Durable>, 
     while !matches!(tokio::time::timeout(interval, durable.changed()).await, Ok(Err(_))) {
         send_status(wire, durable, false).await?;
     }
+    end(wire).await;
     Ok(())
+}
+
+/// Ends the stream in order: a connection that is closed while the server sends can take with it what the server has not read
+/// yet, the last position among it. Where that fails, the server sends again what it did not hear of.
+async fn end(wire: &mut Wire) {
+    const COPY_DONE: [u8; 5] = [b'c', 0, 0, 0, 4];
+    let ended = async {
+        wire.send("end the stream", &COPY_DONE).await?;
+        wire.finish_copy("end the stream").await
+    };
+    if let Err(error) = ended.await {
+        tracing::debug!(error = %Chain(&error), "the stream did not end in order");
+    }
 }
 
 async fn send_status(wire: &mut Wire, durable: &mut watch::Receiver<Durable>, ask: bool) -> Result<(), SourceError> {
