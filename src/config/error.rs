@@ -90,8 +90,8 @@ impl fmt::Display for Fault {
         write!(f, "{}: ", self.origin)?;
         match (&self.key, &self.value) {
             (None, _) => {}
-            (Some(key), None) => write!(f, "`{}` ", key.escape_debug())?,
-            (Some(key), Some(value)) => write!(f, "`{} = {}` ", key.escape_debug(), shortened(value))?,
+            (Some(key), None) => write!(f, "`{}` ", printable(key.chars()))?,
+            (Some(key), Some(value)) => write!(f, "`{} = {}` ", printable(key.chars()), shortened(value))?,
         }
         f.write_str(&self.why)
     }
@@ -110,13 +110,14 @@ impl fmt::Display for Origin {
 
 fn shortened(value: &str) -> String {
     let mut characters = value.chars();
-    let mut text: String = characters
-        .by_ref()
-        .take(VALUE_SHOWN_MAX)
-        .flat_map(|character| if character.is_control() { character.escape_debug().collect() } else { vec![character] })
-        .collect();
+    let mut text = printable(characters.by_ref().take(VALUE_SHOWN_MAX));
     if characters.next().is_some() {
         text.push('…');
     }
     text
+}
+
+/// Control characters are escaped, all others stay as they are.
+fn printable(characters: impl Iterator<Item = char>) -> String {
+    characters.flat_map(|character| if character.is_control() { character.escape_debug().collect() } else { vec![character] }).collect()
 }
