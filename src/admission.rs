@@ -5,7 +5,7 @@
 
 use crate::event::digest::TransactionDigest;
 use crate::lsn::{Lsn, Xid};
-use crate::progress::Split;
+use crate::progress::{Counted, Split};
 use crate::store::transactions::TransactionRecord;
 
 /// The same place in the stream, other content: never skipped, never applied.
@@ -93,7 +93,7 @@ impl Transaction {
     #[must_use]
     pub fn split(&self) -> Split {
         let digest = format!("{:032x}", self.digest.value());
-        Split { commit_lsn: self.commit_lsn, xid: self.xid, ordinals: self.ordinal, digest, deleted: 0 }
+        Split { commit_lsn: self.commit_lsn, xid: self.xid, ordinals: self.ordinal, digest, deleted: 0, counted: Counted::default() }
     }
 
     /// Whether its messages are being delivered now.

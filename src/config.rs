@@ -229,6 +229,8 @@ pub struct Format {
     pub bigint_as_string: bool,
     /// `json = "text"`: JSON as the server's text in a string.
     pub json_as_text: bool,
+    /// Events are numbered within their transaction, whose begin and end are told in a topic of their own.
+    pub transactions: bool,
 }
 
 #[derive(Clone, Copy, Debug)]

@@ -3,6 +3,7 @@
 //! The sink's copy is the truth; the store's copy tells whether the store is that of the same batch. Only
 //! this room makes a [`Durable`], and only from a batch that the sink has committed and the store has synced.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
@@ -93,6 +94,24 @@ pub struct Split {
     /// Of a TRUNCATE that is the next message: the rows whose deletes are delivered.
     #[serde(default)]
     pub deleted: u32,
+    /// Its events so far, where they are counted.
+    #[serde(default, skip_serializing_if = "Counted::is_empty")]
+    pub counted: Counted,
+}
+
+/// How many events a transaction has.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counted {
+    pub total: u64,
+    /// By `schema.table`.
+    pub tables: BTreeMap<String, u64>,
+}
+
+impl Counted {
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.total == 0
+    }
 }
 
 /// The last boundary at which rows were placed, and how many: orders go on counting there.

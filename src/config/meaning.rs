@@ -20,12 +20,11 @@ use crate::telemetry::Chain;
 
 /// Keys of capabilities that this version does not have, and the value that means "without it". Any other value is
 /// refused: a setting that does nothing is a lie.
-const NOT_IN_THIS_VERSION: [(&str, &[&str]); 9] = [
+const NOT_IN_THIS_VERSION: [(&str, &[&str]); 8] = [
     ("source.wal_budget", &["none"]),
     ("source.catch_up", &["false"]),
     ("format.style", &["plain"]),
     ("format.toast", &["omit"]),
-    ("format.transactions", &["false"]),
     ("rebuild.index", &["local"]),
     ("rebuild.connections", &["1"]),
     ("rebuild.bytes_per_second", &["none"]),
@@ -33,7 +32,7 @@ const NOT_IN_THIS_VERSION: [(&str, &[&str]); 9] = [
 ];
 
 /// Keys that may be set, for "did you mean".
-const KEYS: [&str; 49] = [
+const KEYS: [&str; 50] = [
     "stream",
     "source.url",
     "source.password_file",
@@ -73,6 +72,7 @@ const KEYS: [&str; 49] = [
     "store.dedup_window",
     "format.bigint",
     "format.json",
+    "format.transactions",
     "rebuild.automatic",
     "rebuild.max_per_hour",
     "rebuild.chunk_bytes",
@@ -248,7 +248,7 @@ impl Taking<'_> {
             "text" => Ok(true),
             _ => Err("has to be `value` or `text`".to_owned()),
         })?;
-        Some(Format { bigint_as_string, json_as_text })
+        Some(Format { bigint_as_string, json_as_text, transactions: self.boolean("format.transactions", false)? })
     }
 
     fn tls(&mut self, folder: &Path) -> Option<tls::Keys> {

@@ -30,6 +30,7 @@ use super::value::{binary, string};
 use crate::batch::{Batch, Written};
 use crate::lsn::{Lsn, Xid};
 use crate::pgoutput::message::Value;
+use crate::progress::Counted;
 
 /// When and where a change was made, and when it was seen.
 #[derive(Clone, Copy, Debug)]
@@ -45,6 +46,25 @@ pub struct Moment<'a> {
     pub now_ns: i64,
     /// Whether it was read from the table, not from the log.
     pub snapshot: bool,
+    /// Its number in its transaction, where events are counted.
+    pub numbered: Option<Numbered>,
+}
+
+/// The place of an event among those of its transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Numbered {
+    pub transaction: TransactionId,
+    /// Among all, from 1 on.
+    pub total_order: u64,
+    /// Among those of its table, from 1 on.
+    pub table_order: u64,
+}
+
+/// What a transaction is called: the same in its begin, its end and each of its events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TransactionId {
+    pub xid: Xid,
+    pub commit_lsn: Lsn,
 }
 
 /// A replication origin, as the Origin message names it.
@@ -189,7 +209,9 @@ impl Envelope {
         write_image(plan, after, arena);
         arena.push(b',');
         let order = self.write_source(plan.source(), origin, moment, unchanged_in.map(|row| (plan, row)), arena);
-        arena.extend_from_slice(br#","transaction":null,"op":""#);
+        arena.extend_from_slice(br#","transaction":"#);
+        write_numbered(moment.numbered, arena);
+        arena.extend_from_slice(br#","op":""#);
         arena.extend_from_slice(op.letter());
         arena.extend_from_slice(br#"","ts_ms":"#);
         write_number(moment.now_ns.div_euclid(1_000_000), arena);
@@ -252,11 +274,54 @@ impl Envelope {
         write_number(moment.now_ns.div_euclid(1_000_000), arena);
         arena.push(b',');
         let order = self.write_source(&self.source_of_messages, origin, moment, None, arena);
-        arena.extend_from_slice(br#","transaction":null,"message":{"prefix":"#);
+        arena.extend_from_slice(br#","transaction":"#);
+        write_numbered(moment.numbered, arena);
+        arena.extend_from_slice(br#","message":{"prefix":"#);
         string::write(prefix, arena);
         arena.extend_from_slice(br#","content":"#);
         binary::write_base64(content, arena);
         arena.extend_from_slice(b"}}");
+        let value = Some(value_start..arena.len());
+        self.push(batch, topic, origin, start, Pieces { key: Some(key), value, order }).map_err(|TooLarge { bytes }| EventTooLarge {
+            table: topic.name.clone(),
+            key_digest: None,
+            bytes,
+            limit: self.event_bytes_max,
+        })
+    }
+
+    /// Writes that a transaction begins or, with what was `counted`, ends. The key is its id.
+    ///
+    /// # Errors
+    /// The event is above the limit; the batch is unchanged.
+    pub fn transaction(
+        &self,
+        batch: &mut Batch,
+        topic: &Arc<Topic>,
+        origin: Origin,
+        id: TransactionId,
+        commit_time_us: i64,
+        counted: Option<&Counted>,
+    ) -> Result<(), EventTooLarge> {
+        let arena = batch.arena();
+        let start = arena.len();
+        let key = piece(arena, |out| {
+            out.extend_from_slice(br#"{"id":"#);
+            write_transaction_id(id, out);
+            out.push(b'}');
+        });
+        let value_start = arena.len();
+        arena.extend_from_slice(if counted.is_some() { br#"{"status":"END","id":"# } else { br#"{"status":"BEGIN","id":"# });
+        write_transaction_id(id, arena);
+        arena.extend_from_slice(br#","event_count":"#);
+        write_or_null(counted.map(|counted| counted.total), arena);
+        arena.extend_from_slice(br#","data_collections":"#);
+        write_counted(counted, arena);
+        arena.extend_from_slice(br#","ts_ms":"#);
+        write_number(commit_time_us.div_euclid(1_000), arena);
+        arena.extend_from_slice(br#","order":""#);
+        let order = piece(arena, |out| origin.order(&self.stream).write(out));
+        arena.extend_from_slice(br#""}"#);
         let value = Some(value_start..arena.len());
         self.push(batch, topic, origin, start, Pieces { key: Some(key), value, order }).map_err(|TooLarge { bytes }| EventTooLarge {
             table: topic.name.clone(),
@@ -291,7 +356,7 @@ impl Envelope {
     ) -> Range<usize> {
         let position = match origin {
             Origin::Streamed { position, .. } | Origin::Truncated { position, .. } => Some(position),
-            Origin::Message { .. } | Origin::Placed { .. } => None,
+            Origin::Transaction { .. } | Origin::Message { .. } | Origin::Placed { .. } => None,
         };
         out.extend_from_slice(&self.source_start);
         write_number(moment.commit_time_us.div_euclid(1_000), out);
@@ -347,6 +412,47 @@ fn piece(arena: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) -> Range<usize> 
     let start = arena.len();
     write(arena);
     start..arena.len()
+}
+
+fn write_numbered(numbered: Option<Numbered>, out: &mut Vec<u8>) {
+    let Some(Numbered { transaction, total_order, table_order }) = numbered else {
+        out.extend_from_slice(b"null");
+        return;
+    };
+    out.extend_from_slice(br#"{"id":"#);
+    write_transaction_id(transaction, out);
+    out.extend_from_slice(br#","total_order":"#);
+    write_number(total_order, out);
+    out.extend_from_slice(br#","data_collection_order":"#);
+    write_number(table_order, out);
+    out.push(b'}');
+}
+
+/// `"xid:commit LSN"`, both decimal.
+fn write_transaction_id(id: TransactionId, out: &mut Vec<u8>) {
+    out.push(b'"');
+    write_number(id.xid.as_u32(), out);
+    out.push(b':');
+    write_number(id.commit_lsn.as_u64(), out);
+    out.push(b'"');
+}
+
+fn write_counted(counted: Option<&Counted>, out: &mut Vec<u8>) {
+    let Some(counted) = counted else {
+        out.extend_from_slice(b"null");
+        return;
+    };
+    let mut opening = b'[';
+    for (table, count) in &counted.tables {
+        out.push(opening);
+        out.extend_from_slice(br#"{"data_collection":"#);
+        string::write(table, out);
+        out.extend_from_slice(br#","event_count":"#);
+        write_number(*count, out);
+        out.push(b'}');
+        opening = b',';
+    }
+    out.extend_from_slice(if opening == b'[' { b"[]" } else { b"]" });
 }
 
 fn write_image(plan: &TablePlan, image: Option<Image<'_>>, out: &mut Vec<u8>) {

@@ -44,9 +44,12 @@ pub enum Origin {
     /// A message of the stream. `part` tells apart the events that one message becomes: delete (0), tombstone (1)
     /// and create (2) of a key change; the tables of one TRUNCATE.
     Streamed { position: Position, part: u16 },
-    /// A row that a TRUNCATE deleted, where that is told row by row: the rows are numbered from 1 on. `part` is 1 for the
+    /// A row that a TRUNCATE deleted, where that is told row by row: the rows are numbered from 1 on. `table` is that of
+    /// the message, counted from 0 on; `part` is 1 for the
     /// tombstone after the delete, else 0.
-    Truncated { position: Position, row_number: u32, key_digest: u128, part: u16 },
+    Truncated { position: Position, row_number: u32, table: u16, key_digest: u128, part: u16 },
+    /// Where a transaction begins, or, after so many messages, ends.
+    Transaction { commit_lsn: Lsn, ended_after: Option<u64> },
     /// A logical message outside transactions, which has an LSN of its own.
     Message { lsn: Lsn },
     /// A row placed by a splice at a boundary.
@@ -66,8 +69,9 @@ pub enum Origin {
 
 impl Origin {
     /// Writes the event's id, the idempotency key of sinks that take one:
-    /// `stream:system_identifier:timeline:commit_lsn:ordinal[.part]` for streamed changes (`.key digest` for rows that a TRUNCATE
-    /// deleted),
+    /// `stream:system_identifier:timeline:commit_lsn:ordinal[.part]` for streamed changes (`.table.key digest`
+    /// for rows that a TRUNCATE deleted),
+    /// `stream:system_identifier:timeline:commit_lsn:begin` and `end` for those of a transaction,
     /// `stream:system_identifier:timeline:lsn:m` for messages outside transactions,
     /// `stream:system_identifier:table epoch:table oid:key digest:row digest` for placed rows (`d` for deletes).
     pub fn write_id(&self, stream: &StreamIdentity, out: &mut Vec<u8>) {
@@ -78,10 +82,14 @@ impl Origin {
                 let base = write!(out, "{name}:{system}:{timeline}:{commit_lsn}:{ordinal}");
                 if part == 0 { base } else { base.and_then(|()| write!(out, ".{part}")) }
             }
-            Self::Truncated { position: Position { commit_lsn, ordinal }, key_digest, part, .. } => {
+            Self::Truncated { position: Position { commit_lsn, ordinal }, table, key_digest, part, .. } => {
                 let timeline = stream.timeline_of(commit_lsn);
-                let base = write!(out, "{name}:{system}:{timeline}:{commit_lsn}:{ordinal}.{key_digest:032x}");
+                let base = write!(out, "{name}:{system}:{timeline}:{commit_lsn}:{ordinal}.{table}.{key_digest:032x}");
                 if part == 0 { base } else { base.and_then(|()| write!(out, ".{part}")) }
+            }
+            Self::Transaction { commit_lsn, ended_after } => {
+                let which = if ended_after.is_some() { "end" } else { "begin" };
+                write!(out, "{name}:{system}:{}:{commit_lsn}:{which}", stream.timeline_of(commit_lsn))
             }
             Self::Message { lsn } => write!(out, "{name}:{system}:{}:{lsn}:m", stream.timeline_of(lsn)),
             Self::Placed { table_epoch, table, key_digest, row_digest, part, .. } => {
@@ -102,6 +110,7 @@ impl Origin {
         let row_number = if let Self::Truncated { row_number, .. } = *self { row_number } else { 0 };
         let (lsn, class, ordinal, part) = match *self {
             Self::Streamed { position, part } | Self::Truncated { position, part, .. } => (position.commit_lsn, 1, position.ordinal, part),
+            Self::Transaction { commit_lsn, ended_after } => (commit_lsn, 1, ended_after.unwrap_or(0), 0),
             Self::Message { lsn } => (lsn, 1, 0, 0),
             Self::Placed { boundary, count, part, .. } => (boundary, 0, count, part),
         };
@@ -184,7 +193,7 @@ mod tests {
     }
 
     fn truncated(lsn: u64, ordinal: u64, row_number: u32, part: u16) -> Origin {
-        Origin::Truncated { position: Position { commit_lsn: Lsn::new(lsn), ordinal }, row_number, key_digest: 1, part }
+        Origin::Truncated { position: Position { commit_lsn: Lsn::new(lsn), ordinal }, row_number, table: 2, key_digest: 1, part }
     }
 
     fn placed(boundary: u64, count: u64) -> Origin {
@@ -204,7 +213,7 @@ mod tests {
         assert_eq!(id(streamed(0xFF, 0, 0)), "shop:42:1:0/FF:0");
         assert_eq!(id(streamed(0x100, 5, 2)), "shop:42:2:0/100:5.2");
         let truncated = truncated(0x100, 5, 3, 1);
-        assert_eq!(id(truncated), "shop:42:2:0/100:5.00000000000000000000000000000001.1");
+        assert_eq!(id(truncated), "shop:42:2:0/100:5.2.00000000000000000000000000000001.1");
         assert_eq!(id(placed(0, 0)), "shop:42:7:16385:00000000000000000000000000000001:d");
     }
 

@@ -30,6 +30,12 @@ impl Topic {
     pub fn of_messages(prefix: &str) -> Self {
         Self { name: format!("{prefix}.message"), keyed: true }
     }
+
+    /// The topic that tells where transactions begin and end: `<prefix>.transaction`.
+    #[must_use]
+    pub fn of_transactions(prefix: &str) -> Self {
+        Self { name: format!("{prefix}.transaction"), keyed: true }
+    }
 }
 
 /// The topic of a table.

@@ -3,6 +3,7 @@
 //! the sink unless two batches are on their way already.
 
 mod changes;
+mod counted;
 mod truncate;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -17,7 +18,7 @@ use crate::admin::control::Verdict;
 use crate::admission::Transaction;
 use crate::batch::Batch;
 use crate::config::{BatchLimits, Format};
-use crate::event::envelope::Envelope;
+use crate::event::envelope::{Envelope, TransactionId};
 use crate::event::plan::{TablePlan, is_keyed};
 use crate::event::topic::{Topic, topic_name};
 use crate::lsn::{Lsn, Oid, Xid};
@@ -33,7 +34,7 @@ use crate::pipeline::reading::Reading;
 use crate::pipeline::table::{Indexed, Skip, Table, Tables};
 use crate::postgres::publication::PublishedTable;
 use crate::postgres::replication::Frame;
-use crate::progress::{InstanceId, Progress, Split};
+use crate::progress::{Counted, InstanceId, Progress, Split};
 use crate::rebuild::journal::{Mode, TableJournal, TableStep};
 use crate::splice::visibility::Unproved;
 use crate::store::index::{IndexRecord, TopicNumber};
@@ -125,6 +126,9 @@ pub struct Emitter {
     pub(super) all_operations: bool,
     pub(super) reading: Reading,
     messages_topic: Arc<Topic>,
+    transactions_topic: Arc<Topic>,
+    /// Events of the present transaction, where they are counted.
+    counted: Counted,
     promised: Vec<Promise>,
     stopping: bool,
 }
@@ -162,6 +166,7 @@ impl Emitter {
         let unproved = Unproved::recovered(&visibility, index.store().transactions_after(visibility.proved)?);
         let indexes = index.store().indexes()?.into_iter().collect();
         let messages_topic = Arc::new(Topic::of_messages(&setting.prefix));
+        let transactions_topic = Arc::new(Topic::of_transactions(&setting.prefix));
         let all_operations = setting.published.all_operations;
         let published = setting.published.tables.clone();
         Ok(Self {
@@ -190,6 +195,8 @@ impl Emitter {
             all_operations,
             reading: Reading::default(),
             messages_topic,
+            transactions_topic,
+            counted: Counted::default(),
             promised: Vec::new(),
             stopping: false,
         })
@@ -335,6 +342,7 @@ impl Emitter {
         let known = if commit_lsn < self.progress.end_lsn { self.index.store().transaction(commit_lsn)? } else { None };
         let begun = Transaction::begin((commit_lsn, xid, commit_time), self.progress.end_lsn, self.progress.split.as_ref(), known)?;
         self.transaction = Some(begun);
+        self.counted = self.counted_before();
         self.transaction_start = self.batch.bytes();
         self.origin = None;
         Ok(())
@@ -345,6 +353,8 @@ impl Emitter {
         if transaction.commit_lsn != commit_lsn {
             return Err(SessionError::OutOfTurn { what: "a Commit of another transaction than the Begin's" });
         }
+        let (id, messages) = (TransactionId { xid: transaction.xid, commit_lsn }, transaction.ordinal);
+        let commit_time = transaction.commit_time;
         match transaction.commit()? {
             Some(record) if record.messages > 0 => {
                 self.index.building.put_transaction(commit_lsn, record);
@@ -357,6 +367,7 @@ impl Emitter {
         if self.progress.split.as_ref().is_some_and(|split| split.commit_lsn == commit_lsn) {
             self.progress.split = None;
         }
+        self.tell_end(id, commit_time, messages)?;
         self.emitted = self.emitted.max(end_lsn);
         self.progress.end_lsn = self.emitted;
         self.boundary()?;
@@ -476,7 +487,7 @@ impl Emitter {
         let bytes = (self.batch.bytes() - self.transaction_start.min(self.batch.bytes())) as u64;
         let large = bytes.max(self.index.building.bytes() as u64) >= self.setting.limits.transaction_bytes_max;
         let Some(transaction) = self.transaction.as_ref().filter(|transaction| large && transaction.delivers()) else { return Ok(()) };
-        self.progress.split = Some(split(transaction));
+        self.progress.split = Some(Split { counted: self.counted.clone(), ..split(transaction) });
         self.close()
     }
 

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::lsn::Xid;
-use crate::progress::Split;
+use crate::progress::{Counted, Split};
 use crate::rebuild::journal::RebuildJournal;
 use crate::sink::example;
 
@@ -271,7 +271,14 @@ fn a_part_of_a_transaction_beyond_the_switch_diverges_though_the_end_lsn_lies_be
     let check = |commit_lsn: u64, expect: &str| {
         let mut world = world();
         world.history(&[(0, 1), (0x500, 2), (0x1100, 3)]);
-        let split = Split { commit_lsn: Lsn::new(commit_lsn), xid: Xid::new(9), ordinals: 5, digest: String::new(), deleted: 0 };
+        let split = Split {
+            commit_lsn: Lsn::new(commit_lsn),
+            xid: Xid::new(9),
+            ordinals: 5,
+            digest: String::new(),
+            deleted: 0,
+            counted: Counted::default(),
+        };
         world.record(|recorded| recorded.split = Some(split));
         assert_eq!(name(&world.decide()), expect);
     };

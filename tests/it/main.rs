@@ -20,6 +20,8 @@ mod front_door;
 #[cfg(test)]
 mod schemas;
 #[cfg(test)]
+mod transactions;
+#[cfg(test)]
 mod policy;
 #[cfg(test)]
 mod loss;

@@ -17,6 +17,7 @@ const MOMENT: Moment<'static> = Moment {
     replicated_from: None,
     now_ns: 1_796_067_327_697_541_071,
     snapshot: false,
+    numbered: None,
 };
 
 fn streamed(part: u16) -> Origin {

@@ -3,7 +3,7 @@ use serde_json::{Value as Json, json};
 
 use super::*;
 
-const PLAIN: Format = Format { bigint_as_string: false, json_as_text: false };
+const PLAIN: Format = Format { bigint_as_string: false, json_as_text: false, transactions: false };
 
 fn array_of(element: Kind) -> Kind {
     Kind::Array { element: Box::new(element), delimiter: b',' }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::counted::MESSAGES;
 use super::{Emitter, now_ns};
 use crate::admission::Transaction;
 use crate::event::digest::RowDigest;
@@ -138,7 +139,8 @@ impl Emitter {
         if is_nudge(prefix, content) {
             return Ok(());
         }
-        let moment = moment(self.transaction.as_ref(), self.origin.as_ref(), lsn);
+        let numbered = self.number_under(MESSAGES)?;
+        let moment = Moment { numbered, ..moment(self.transaction.as_ref(), self.origin.as_ref(), lsn) };
         self.setting.envelope.logical_message(
             &mut self.batch,
             &self.messages_topic,
@@ -173,7 +175,8 @@ impl Emitter {
         before: Option<Image<'_>>,
         after: Option<Image<'_>>,
     ) -> Result<(), SessionError> {
-        let moment = moment(self.transaction.as_ref(), self.origin.as_ref(), wal_start);
+        let numbered = self.number_of(plan)?;
+        let moment = Moment { numbered, ..moment(self.transaction.as_ref(), self.origin.as_ref(), wal_start) };
         self.setting.envelope.row(&mut self.batch, plan, origin, &moment, op, before, after)?;
         Ok(())
     }
@@ -241,5 +244,6 @@ pub(super) fn moment<'a>(transaction: Option<&Transaction>, origin: Option<&'a (
         replicated_from: origin.map(|(name, lsn)| ReplicatedFrom { name, lsn: *lsn }),
         now_ns,
         snapshot: false,
+        numbered: None,
     }
 }

@@ -6,7 +6,7 @@ use super::Emitter;
 use super::changes::moment;
 use crate::admission::Transaction;
 use crate::event::digest::key_digest;
-use crate::event::envelope::{Image, Op};
+use crate::event::envelope::{Image, Moment, Op};
 use crate::event::identity::{Origin, Position};
 use crate::lsn::{Lsn, Oid};
 use crate::pipeline::error::SessionError;
@@ -21,6 +21,8 @@ const ROWS_PAGE: usize = 1_000;
 struct Truncation {
     position: Position,
     wal_start: Lsn,
+    /// The one whose rows are deleted, among those of the message.
+    table: u16,
     /// Where a batch ends within its deletes: the next one begins with the whole of it once more, for the rows left.
     split: Split,
 }
@@ -39,9 +41,10 @@ impl Emitter {
         // What may end a batch within this message comes first, so that nothing is sent twice after it.
         let begun = self.progress.split.as_ref().filter(|begun| begun.commit_lsn == split.commit_lsn && begun.ordinals == split.ordinals);
         let split = Split { deleted: begun.map_or(0, |begun| begun.deleted), ..split };
-        let mut truncation = Truncation { position, wal_start, split };
-        for (_, table) in deleted {
+        let mut truncation = Truncation { position, wal_start, table: 0, split };
+        for (part, table) in deleted {
             if !self.skips(&table) {
+                truncation.table = part;
                 self.delete_rows(&mut truncation, &table)?;
             }
         }
@@ -49,7 +52,8 @@ impl Emitter {
             if self.skips(&table) {
                 continue;
             }
-            let moment = moment(self.transaction.as_ref(), self.origin.as_ref(), wal_start);
+            let numbered = self.number_of(&table.plan)?;
+            let moment = Moment { numbered, ..moment(self.transaction.as_ref(), self.origin.as_ref(), wal_start) };
             self.setting.envelope.truncate(&mut self.batch, &table.plan, Origin::Streamed { position, part }, &moment)?;
             if let Some(Indexed { number, .. }) = table.indexed {
                 self.index.building.clear_topic(number);
@@ -96,8 +100,10 @@ impl Emitter {
         let key_digest = key_digest(key);
         truncation.split.deleted += 1;
         let row_number = truncation.split.deleted;
-        let origin = |part| Origin::Truncated { position: truncation.position, row_number, key_digest, part };
-        let moment = moment(self.transaction.as_ref(), self.origin.as_ref(), truncation.wal_start);
+        let table_number = truncation.table;
+        let origin = |part| Origin::Truncated { position: truncation.position, row_number, table: table_number, key_digest, part };
+        let numbered = self.number_of(&table.plan)?;
+        let moment = Moment { numbered, ..moment(self.transaction.as_ref(), self.origin.as_ref(), truncation.wal_start) };
         self.setting.envelope.row(&mut self.batch, &table.plan, origin(0), &moment, Op::Delete, Some(Image::Key(&row)), None)?;
         self.setting.envelope.tombstone(&mut self.batch, &table.plan, origin(1), &row);
         if let Some(Indexed { number, .. }) = table.indexed {

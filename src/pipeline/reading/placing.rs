@@ -66,7 +66,15 @@ impl Emitter {
 
     fn placed_moment(&self) -> Moment<'static> {
         let now_ns = now_ns();
-        Moment { commit_time_us: now_ns / 1_000, xid: None, lsn: self.emitted, replicated_from: None, now_ns, snapshot: true }
+        Moment {
+            commit_time_us: now_ns / 1_000,
+            xid: None,
+            lsn: self.emitted,
+            replicated_from: None,
+            now_ns,
+            snapshot: true,
+            numbered: None,
+        }
     }
 
     /// Places the rows of the open chunk at this boundary, in as many batches as they fill: each says how far it goes.

@@ -176,9 +176,10 @@ impl Events {
     #[track_caller]
     pub(crate) fn assert_fit_schemas(&self) {
         for (topic, events) in &self.topics {
-            let value = match topic.rsplit_once(".__") {
-                Some((_, "rebuild")) => &schemas::REBUILD_MARK,
-                Some((_, "dead_letter")) => &schemas::DEAD_LETTER,
+            let value = match topic.strip_prefix(self.topic_prefix.as_str()) {
+                Some(".__rebuild") => &schemas::REBUILD_MARK,
+                Some(".__dead_letter") => &schemas::DEAD_LETTER,
+                Some(".transaction") => &schemas::TRANSACTION,
                 _ => &schemas::EVENT,
             };
             for event in events {

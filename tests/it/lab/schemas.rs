@@ -26,10 +26,12 @@ pub(crate) static EVENT: LazyLock<Schema> = schema!("event");
 pub(crate) static KEY: LazyLock<Schema> = schema!("key");
 pub(crate) static REBUILD_MARK: LazyLock<Schema> = schema!("rebuild_mark");
 pub(crate) static DEAD_LETTER: LazyLock<Schema> = schema!("dead_letter");
+pub(crate) static TRANSACTION: LazyLock<Schema> = schema!("transaction");
 pub(crate) static COMMITTED: LazyLock<Schema> = schema!("committed");
 
 /// The schemas that others refer to, by the name under which they do.
-const REFERRED_TO: [(&str, &str); 4] = [
+const REFERRED_TO: [(&str, &str); 5] = [
+    ("transaction.schema.json", include_str!("../../../schemas/transaction.schema.json")),
     ("key.schema.json", include_str!("../../../schemas/key.schema.json")),
     ("event.schema.json", include_str!("../../../schemas/event.schema.json")),
     ("rebuild_mark.schema.json", include_str!("../../../schemas/rebuild_mark.schema.json")),
