@@ -384,8 +384,7 @@ impl KafkaSink {
                 open.unrecorded.insert(topic.to_owned());
             }
         }
-        let bounds_its_batches = open.producer.batch_bytes_max() <= open.topics.bytes_max().0;
-        if open.producer.is_stale() || !bounds_its_batches {
+        if open.producer.is_stale() || !open.producer.suits(&open.topics) {
             open = self.replace(open, &mut waiting)?;
         }
         // A topic that is sent anew holds what it holds now; until then a start has to find what it lost.

@@ -1,13 +1,16 @@
 //! Into a real Kafka, exactly once for a `read_committed` reader that is not ours: Kafka's own console consumer.
 
+mod away;
 mod check;
 mod connection;
 mod killed;
 mod lost;
+mod mechanisms;
 mod other_instance;
 mod oversize;
 mod secured;
 mod truncated;
+mod under_way;
 
 use std::collections::BTreeMap;
 

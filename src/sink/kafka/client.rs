@@ -13,7 +13,7 @@ use crate::sink::kafka::reports::Reports;
 
 /// A batch of the protocol is the unit of compression and of the broker's work: smaller ones cost it up to ten times
 /// as much. A topic that takes less bounds it further.
-const BATCH_BYTES: u64 = 1_000_000;
+pub(super) const BATCH_BYTES: u64 = 1_000_000;
 /// What the client may hold, beside the batch itself that we hold.
 const QUEUE_KBYTES: u64 = 65_536;
 /// After this long without an answer the client asks again on another connection.

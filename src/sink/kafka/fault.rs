@@ -79,6 +79,12 @@ impl KafkaFault {
         self.reported.as_ref()
     }
 
+    /// The code of what the client reported last. A certificate that a broker does not take is told after the handshake, as any
+    /// loss of a connection is: only the text has it.
+    fn told(&self) -> Option<Code> {
+        self.reported.as_ref().map(|(code, text)| if text.contains("SSL routines") { Code::SSL } else { *code })
+    }
+
     /// The table.
     #[must_use]
     pub fn verdict(&self) -> Verdict {
@@ -125,13 +131,13 @@ impl KafkaFault {
                     | Code::ConcurrentTransactions
             )
         };
-        about_reaching(self.code) && self.reported.as_ref().is_none_or(|(code, _)| about_reaching(*code))
+        about_reaching(self.code) && self.told().is_none_or(about_reaching)
     }
 
     /// The operator's next step.
     #[must_use]
     pub fn advice(&self) -> &'static str {
-        let told = self.reported.as_ref().map_or(self.code, |(code, _)| *code);
+        let told = self.told().unwrap_or(self.code);
         match (self.code, told) {
             (Code::InvalidTransactionalState, _) => {
                 "a part of a transaction may be visible to readers: look at what stands between here and the brokers, compare with the tables, then start again"
@@ -199,5 +205,9 @@ mod tests {
         assert!(!fault.is_silence());
         assert!(fault.advice().contains("password"));
         assert!(fault.to_string().ends_with("SASL authentication error"));
+        let alert = "Receive failed: error:0A000412:SSL routines::sslv3 alert bad certificate".to_owned();
+        let fault = fault.reported(Some((Code::BrokerTransportFailure, alert)));
+        assert!(!fault.is_silence());
+        assert!(fault.advice().contains("`ssl.` keys"));
     }
 }

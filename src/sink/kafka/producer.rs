@@ -12,9 +12,10 @@ use rdkafka::message::OwnedHeaders;
 use rdkafka::producer::{BaseRecord, Producer as _, ThreadedProducer};
 use rdkafka::types::RDKafkaErrorCode as Code;
 
-use crate::sink::kafka::client::Clients;
+use crate::sink::kafka::client::{BATCH_BYTES, Clients};
 use crate::sink::kafka::fault::{KafkaFault, Verdict};
 use crate::sink::kafka::reports::{Reports, Spans};
+use crate::sink::kafka::topics::Topics;
 use crate::sink::kafka::waiting::Waiting;
 
 /// Time of one call that is repeated while it runs out of it: between two looks at what is to be shown.
@@ -33,6 +34,8 @@ pub(super) struct Producer {
     patience: Duration,
     /// The bound of a batch that it was made with, in bytes.
     batch_bytes_max: u64,
+    /// The greatest record that it takes, in bytes.
+    record_bytes_max: u64,
     /// Records of the present transaction that the library took.
     accepted: u64,
     begun: Instant,
@@ -62,7 +65,8 @@ impl Producer {
             inner: clients.producer(batch_bytes_max, record_bytes_max)?,
             socket_timeout: millis(clients.socket_timeout_ms()),
             patience: millis(clients.transaction_timeout_ms()) + MARGIN,
-            batch_bytes_max,
+            batch_bytes_max: batch_bytes_max.min(BATCH_BYTES),
+            record_bytes_max,
             accepted: 0,
             begun: Instant::now(),
             was_slow: false,
@@ -143,8 +147,10 @@ impl Producer {
         self.was_slow || self.reports().had_trouble()
     }
 
-    pub(super) fn batch_bytes_max(&self) -> u64 {
-        self.batch_bytes_max
+    /// Whether every topic takes its batches, and it the records of every topic.
+    pub(super) fn suits(&self, topics: &Topics) -> bool {
+        let (least, greatest) = topics.bytes_max();
+        self.batch_bytes_max <= least && self.record_bytes_max >= greatest
     }
 
     /// `true`: all that was accepted is delivered.
@@ -181,11 +187,19 @@ impl Producer {
         self.cause(KafkaFault::new(error).reported(self.reports().reported()))
     }
 
-    /// What a fatal error was, where the call only says that there was one.
+    /// What came first, where the call only says that something did: a fatal error, or the one that failed the transaction, for
+    /// which all its records were purged. No transaction can be begun in that state, and the refusal carries the error.
     fn cause(&self, fault: KafkaFault) -> KafkaFault {
-        match self.inner.client().fatal_error() {
-            Some((code, text)) => KafkaFault::of_code(code, text).reported(self.reports().reported()),
-            None => fault,
+        let reported = |fault: KafkaFault| fault.reported(self.reports().reported());
+        if let Some((code, text)) = self.inner.client().fatal_error() {
+            return reported(KafkaFault::of_code(code, text));
+        }
+        if !matches!(fault.code(), Code::PurgeQueue | Code::PurgeInflight) {
+            return fault;
+        }
+        match self.inner.begin_transaction() {
+            Err(error) if error.rdkafka_error_code() != Some(Code::State) => reported(KafkaFault::new(&error)),
+            _ => fault,
         }
     }
 

@@ -72,26 +72,6 @@ fn a_broker_that_is_killed_during_commits_loses_and_repeats_nothing() {
 }
 
 #[test]
-fn a_fast_shutdown_of_postgresql_is_not_held_up_by_a_broker_that_is_away() {
-    let (mut kafka, mut postgres) = (Kafka::start(), Postgres::start());
-    items(&postgres);
-    let mut walgate = Walgate::of(&postgres).into_kafka(&kafka).set("sink.grace", "2s").start();
-    walgate.wait_for_rebuild(1);
-    kafka.stop();
-    postgres.sql("UPDATE item SET name = 'while it was away' WHERE id < 100");
-    walgate.wait_for("it says what it waits for", |status| {
-        status.get("waiting_for").and_then(|text| text.as_text()).is_some_and(|text| text.contains("Kafka"))
-    });
-    let took = postgres.stop_fast();
-    assert!(took < Duration::from_secs(10), "the fast shutdown took {took:?}");
-    postgres.restart();
-    postgres.sql("UPDATE item SET name = 'later' WHERE id = 500");
-    kafka.restart();
-    walgate.wait_until_caught_up(&postgres);
-    assert_exact(&walgate, &postgres);
-}
-
-#[test]
 fn a_broker_that_was_away_longer_than_a_transaction_may_last_is_waited_for() {
     let (mut kafka, postgres) = (Kafka::start(), Postgres::start());
     items(&postgres);
