@@ -41,7 +41,6 @@ mod stage;
 #[cfg(test)]
 mod tests;
 
-use std::fs::File;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -55,6 +54,7 @@ use crate::progress::{BatchId, PROGRESS_VERSION, Progress};
 use crate::rebuild::journal::TableJournal;
 use crate::store::changes::Changes;
 use crate::store::family::Family;
+use crate::store::open::FolderLock;
 use crate::store::transactions::Visibility;
 
 /// The version of the layout. A folder of another version is refused.
@@ -74,7 +74,7 @@ pub struct Stamp {
 pub struct Store {
     db: DB,
     /// The folder, locked; `None` when the store is open to read only. Let go of after `db` is closed.
-    lock: Option<File>,
+    lock: Option<FolderLock>,
     path: PathBuf,
     poisoned: AtomicBool,
     /// The batch that is staged and neither applied nor dropped, if there is one.

@@ -20,7 +20,7 @@ const FOLDER_MODE: u32 = 0o700;
 /// A state folder that no other process can use as long as this is held.
 #[derive(Debug)]
 pub struct Claim {
-    lock: File,
+    lock: FolderLock,
     directory: PathBuf,
 }
 
@@ -80,7 +80,7 @@ impl Store {
         Self::new(db, None, directory).checked(stamp)
     }
 
-    fn new(db: DB, lock: Option<File>, directory: &Path) -> Self {
+    fn new(db: DB, lock: Option<FolderLock>, directory: &Path) -> Self {
         Self { db, lock, path: directory.to_owned(), poisoned: AtomicBool::new(false), open_stage: Mutex::new(None) }
     }
 
@@ -136,12 +136,22 @@ fn make_private(directory: &Path) -> Result<(), StoreError> {
     Ok(())
 }
 
+/// The folder, locked. A process that was being started meanwhile has a copy of the handle: the lock does not wait for it.
+#[derive(Debug)]
+pub(super) struct FolderLock(File);
+
+impl Drop for FolderLock {
+    fn drop(&mut self) {
+        let _released = self.0.unlock().is_ok();
+    }
+}
+
 /// RocksDB has a lock of its own but tells of it only in the text of an error.
-fn lock(directory: &Path) -> Result<File, StoreError> {
+fn lock(directory: &Path) -> Result<FolderLock, StoreError> {
     let path = directory.display().to_string();
     let folder = File::open(directory).map_err(|source| StoreError::Io { doing: "open the state folder", path: path.clone(), source })?;
     match folder.try_lock() {
-        Ok(()) => Ok(folder),
+        Ok(()) => Ok(FolderLock(folder)),
         Err(TryLockError::WouldBlock) => Err(StoreError::Locked { path }),
         Err(TryLockError::Error(source)) => Err(StoreError::Io { doing: "lock the state folder", path, source }),
     }

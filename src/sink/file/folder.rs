@@ -65,6 +65,13 @@ pub(super) struct EventsFolder {
     new_topics: bool,
 }
 
+/// A process that was being started meanwhile has a copy of the handle: the lock does not wait for it.
+impl Drop for EventsFolder {
+    fn drop(&mut self) {
+        let _released = self.handle.unlock().is_ok();
+    }
+}
+
 impl EventsFolder {
     /// Makes the folder if it is missing, and locks it against other processes.
     pub(super) fn lock(path: &Path) -> Result<Self, FolderError> {
