@@ -20,6 +20,10 @@ use self::writer::Writer;
 use super::postgres::Postgres;
 use super::random;
 
+/// Of one round: some ten seconds of all writers.
+const FULL_SPEED_COMMITS: u64 = 10_000;
+const SLOWLY: Duration = Duration::from_millis(20);
+
 /// Lines that all writers change.
 const SHARED_LINES: u32 = 4;
 
@@ -69,7 +73,8 @@ impl Ledger {
         Self { own_lines, ..self }
     }
 
-    /// Starts writers that pause between two transactions (zero: full speed) until they are stopped.
+    /// Starts writers that pause between two transactions (zero: full speed) until they are stopped. On a machine that stalls they
+    /// would fill it: past [`FULL_SPEED_COMMITS`] they go on slowly.
     pub(crate) fn start(&mut self, writers: u32, pause: Duration) -> Round {
         let (stop, commits) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
         let seed = random::seed();
@@ -79,7 +84,8 @@ impl Ledger {
             let work = move || {
                 while !stop.load(Ordering::Relaxed) {
                     commits.fetch_add(u64::from(writer.write_one()), Ordering::Relaxed);
-                    thread::sleep(pause);
+                    let is_much = commits.load(Ordering::Relaxed) > FULL_SPEED_COMMITS;
+                    thread::sleep(if is_much { pause.max(SLOWLY) } else { pause });
                 }
                 writer.finish()
             };
