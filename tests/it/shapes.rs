@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use super::lab::events::{Event, Events};
 use super::lab::postgres::Postgres;
@@ -15,6 +16,10 @@ mod large;
 mod published;
 mod partitions;
 mod truncated;
+
+/// Of statements that run as long as something takes: some seconds.
+const FULL_SPEED_ROUNDS: u32 = 10_000;
+const SLOWLY: Duration = Duration::from_millis(20);
 
 /// Started and loaded.
 fn loaded(plan: Plan, postgres: &Postgres) -> Walgate {
@@ -63,12 +68,26 @@ fn meanwhile<R>(postgres: &Postgres, write: impl Fn(u32) -> String + Sync, work:
             while !done.load(Ordering::Relaxed) {
                 session.sql(&write(rounds));
                 rounds += 1;
+                // A machine that stalls is not to be filled.
+                if rounds > FULL_SPEED_ROUNDS {
+                    thread::sleep(SLOWLY);
+                }
             }
             rounds
         });
+        // Where the work fails, too, the writer ends: the scope waits for it.
+        let ends_writer = EndsWriter(&done);
         let result = work();
-        done.store(true, Ordering::Relaxed);
+        drop(ends_writer);
         assert!(writer.join().expect("the writer ends") > 0);
         result
     })
+}
+
+struct EndsWriter<'d>(&'d AtomicBool);
+
+impl Drop for EndsWriter<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
