@@ -4,6 +4,7 @@
 
 mod changes;
 mod counted;
+pub(in crate::pipeline) mod relations;
 mod truncate;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -19,11 +20,9 @@ use crate::admission::Transaction;
 use crate::batch::Batch;
 use crate::config::{BatchLimits, Format};
 use crate::event::envelope::{Envelope, TransactionId};
-use crate::event::plan::{TablePlan, is_keyed};
-use crate::event::topic::{Topic, topic_name};
+use crate::event::topic::Topic;
 use crate::lsn::{Lsn, Oid, Xid};
 use crate::pgoutput::message::{Message, decode};
-use crate::pgoutput::relation::Relation;
 use crate::pipeline::closed::Closed;
 use crate::pipeline::desk::{Desk, Question};
 use crate::pipeline::error::SessionError;
@@ -31,13 +30,13 @@ use crate::pipeline::index::Index;
 use crate::pipeline::input::Input;
 use crate::pipeline::reader::Chunk;
 use crate::pipeline::reading::Reading;
-use crate::pipeline::table::{Indexed, Skip, Table, Tables};
+use crate::pipeline::table::Tables;
 use crate::postgres::publication::PublishedTable;
 use crate::postgres::replication::Frame;
 use crate::progress::{Counted, InstanceId, Progress, Split};
-use crate::rebuild::journal::{Mode, TableJournal, TableStep};
+use crate::rebuild::journal::TableJournal;
 use crate::splice::visibility::Unproved;
-use crate::store::index::{IndexRecord, TopicNumber};
+use crate::store::index::IndexRecord;
 use crate::store::transactions::Visibility;
 
 /// An idle position is recorded when this much log has passed since the last record…
@@ -418,66 +417,6 @@ impl Emitter {
         self.batches.send(closed).map_err(|_| SessionError::DeliveryEnded)
     }
 
-    fn relation(&mut self, relation: Relation) -> Result<(), SessionError> {
-        self.reading.relation_came(&relation);
-        let plan = self.plan(relation)?;
-        self.see_to_its_key(&plan);
-        self.see_to_its_name(&plan);
-        self.tables.insert(self.table(plan)?);
-        Ok(())
-    }
-
-    fn plan(&self, relation: Relation) -> Result<TablePlan, SessionError> {
-        let facts = self.desk.facts(relation.oid)?;
-        let name = topic_name(&self.setting.prefix, &relation.schema, &relation.name);
-        let topic = Arc::new(Topic { name, keyed: is_keyed(&relation, &facts) });
-        Ok(TablePlan::new(relation, &facts, topic, self.setting.format))
-    }
-
-    /// A table with its present place in the index.
-    fn table(&self, plan: TablePlan) -> Result<Table, SessionError> {
-        let topic = &plan.topic().name;
-        let journal = self.journals.get(topic);
-        let number = self.indexes.get(topic).filter(|record| plan.has_key_of(&record.key)).map(|record| record.number);
-        let indexed = match (journal, number) {
-            (Some(journal), Some(number)) if plan.has_key() && !matches!(journal.step, TableStep::Waiting) => Some(Indexed {
-                number,
-                epoch: journal.epoch,
-                absent_is_complete: journal.mode == Mode::Index && journal.step != TableStep::Done,
-            }),
-            _ => None,
-        };
-        let skip = match journal.and_then(|journal| Some((journal.skip_snapshot.as_ref()?, journal.skip_until))) {
-            Some((snapshot, until)) if until > self.emitted => Some(Skip {
-                snapshot: snapshot
-                    .parse()
-                    .map_err(|_| SessionError::OutOfTurn { what: "a journal with a snapshot that cannot be read" })?,
-                until,
-            }),
-            _ => None,
-        };
-        Ok(Table { plan, indexed, skip })
-    }
-
-    /// The table is not seen yet, or its reading is not at its end.
-    fn is_going_to_be_read(&self, plan: &TablePlan) -> bool {
-        let Relation { oid, schema, name, .. } = plan.relation();
-        let unlisted = self.progress.rebuild.as_ref().is_some_and(|rebuild| rebuild.tables.is_empty());
-        match self.journals.get(&plan.topic().name).filter(|journal| journal.oid == *oid) {
-            Some(journal) => unlisted || journal.step != TableStep::Done && journal.mode != Mode::Index,
-            None => !self.setting.not_loaded.contains(&format!("{schema}.{name}")),
-        }
-    }
-
-    /// The journal of a topic's table changed: what its tables do with the index follows.
-    pub(super) fn refresh_topic(&mut self, topic: &str) -> Result<(), SessionError> {
-        for table in self.tables.take_topic(topic) {
-            let plan = self.plan(table.plan.relation().clone())?;
-            self.tables.insert(self.table(plan)?);
-        }
-        Ok(())
-    }
-
     /// A transaction larger than a batch may be goes on in the next one, marked by its ordinal and prefix digest.
     fn split_if_large(&mut self) -> Result<(), SessionError> {
         self.split_if_large_at(Transaction::split)
@@ -507,12 +446,4 @@ impl Emitter {
 pub(super) fn now_ns() -> i64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
     i64::try_from(now).unwrap_or(i64::MAX)
-}
-
-/// The number of a topic's index: its own, or the next free one.
-pub(super) fn topic_number(indexes: &BTreeMap<String, IndexRecord>, topic: &str) -> TopicNumber {
-    indexes.get(topic).map_or_else(
-        || TopicNumber::new(indexes.values().map(|record| record.number.as_u32()).max().map_or(1, |greatest| greatest + 1)),
-        |record| record.number,
-    )
 }

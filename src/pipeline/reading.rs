@@ -16,7 +16,7 @@ use crate::event::topic::{Topic, topic_name};
 use crate::pgoutput::message::Value;
 use crate::pgoutput::relation::Relation;
 use crate::pipeline::desk::Question;
-use crate::pipeline::emitter::{Emitter, topic_number};
+use crate::pipeline::emitter::Emitter;
 use crate::pipeline::error::SessionError;
 use crate::pipeline::reading::pass::Pass;
 use crate::pipeline::table::same_shape;
@@ -26,7 +26,6 @@ use crate::rebuild::journal::{Counts, LeafJournal, Mode, TableJournal, TableStep
 use crate::splice::chunk::{MustSee, Range};
 use crate::splice::notes::Notes;
 use crate::splice::read::{Answer, Chunk, Request};
-use crate::store::index::IndexRecord;
 
 /// Between two tries of a chunk whose snapshot does not see enough yet.
 const RETAKE: Duration = Duration::from_millis(100);
@@ -347,8 +346,7 @@ impl Emitter {
         let keyed = is_keyed(&catalog.relation, &catalog.facts);
         let plan =
             TablePlan::new(catalog.relation.clone(), &catalog.facts, Arc::new(Topic { name: topic.clone(), keyed }), self.setting.format);
-        let key: Vec<String> = plan.key_names().map(str::to_owned).collect();
-        if journal.step != TableStep::Waiting && self.indexes.get(&topic).is_some_and(|record| record.key != key) {
+        if journal.step != TableStep::Waiting && self.indexes.get(&topic).is_some_and(|record| !plan.has_key_of(&record.key)) {
             self.see_to_its_key(&plan);
             return Ok(());
         }
@@ -363,39 +361,41 @@ impl Emitter {
             journal.leaves =
                 catalog.leaves.iter().map(|leaf| LeafJournal { oid: leaf.oid, next: Some((0, 0)), blocks: leaf.blocks }).collect();
             journal.fingerprint = fingerprint;
-            if journal.step == TableStep::Waiting {
-                let number = topic_number(&self.indexes, &topic);
-                let never_read = self.progress.rebuild.as_ref().is_some_and(|rebuild| !rebuild.reason.starts_with("operator"));
-                let record = self.indexes.entry(topic.clone()).or_insert_with(|| IndexRecord {
-                    number,
-                    complete: keyed && journal.mode == Mode::Differences && never_read,
-                    key: key.clone(),
-                });
-                if record.key != key {
-                    record.complete = false;
-                    record.key = key;
-                }
-                journal.sweep = keyed && record.complete && self.all_operations && journal.mode != Mode::Index;
-                if !record.complete || !keyed {
-                    // Nothing kept is to be believed: every row is sent, and the index begins anew.
-                    self.index.building.clear_topic(number);
-                    if journal.mode == Mode::Differences {
-                        journal.mode = Mode::Resend;
-                    }
-                }
-                self.index.building.put_index(&topic, record.clone());
-                if !keyed && journal.mode == Mode::Index {
-                    journal.step = TableStep::Done; // there are no rows to keep
-                    return self.table_is_done(&topic);
-                }
-            }
-            journal.step = TableStep::Chunks;
             self.changed.insert(topic.clone());
+            if journal.step != TableStep::Waiting {
+                journal.step = TableStep::Chunks;
+            } else if !self.begin_table(&plan) {
+                return self.table_is_done(&topic);
+            }
         }
         if let Some(current) = self.reading.current.as_mut() {
             current.table = Some(Planned { catalog: Arc::new(catalog), plan: Arc::new(plan) });
         }
         self.refresh_topic(&topic)
+    }
+
+    /// A table that waited is to be read. Gives whether there is anything to do with its rows.
+    fn begin_table(&mut self, plan: &TablePlan) -> bool {
+        let topic = &plan.topic().name;
+        let record = self.index_of(plan);
+        if !plan.has_key_of(&record.key) {
+            record.complete = false;
+            record.key = plan.key_names().map(str::to_owned).collect();
+        }
+        let record = record.clone();
+        self.index.building.put_index(topic, record.clone());
+        let Some(journal) = self.journals.get_mut(topic) else { return false };
+        journal.sweep = record.complete && self.all_operations && journal.mode != Mode::Index;
+        if !record.complete {
+            // Nothing kept is to be believed: every row is sent, and the index begins anew.
+            self.index.building.clear_topic(record.number);
+            if journal.mode == Mode::Differences {
+                journal.mode = Mode::Resend;
+            }
+        }
+        let read = plan.has_key() || journal.mode != Mode::Index;
+        journal.step = if read { TableStep::Chunks } else { TableStep::Done };
+        read
     }
 
     fn table_is_done(&mut self, topic: &str) -> Result<(), SessionError> {
@@ -415,6 +415,6 @@ impl Emitter {
 }
 
 /// Whether the table is being read or waits for it.
-fn is_under_way(journal: &TableJournal) -> bool {
+pub(in crate::pipeline) fn is_under_way(journal: &TableJournal) -> bool {
     journal.step != TableStep::Done
 }

@@ -26,6 +26,8 @@ mod policy;
 #[cfg(test)]
 mod loss;
 #[cfg(test)]
+mod lost_again;
+#[cfg(test)]
 mod restored;
 #[cfg(test)]
 mod standby;

@@ -3,7 +3,8 @@
 
 use crate::fault;
 use crate::lsn::Oid;
-use crate::pipeline::emitter::{Emitter, topic_number};
+use crate::pipeline::emitter::Emitter;
+use crate::pipeline::emitter::relations::topic_number;
 use crate::pipeline::error::SessionError;
 use crate::pipeline::reading::is_under_way;
 use crate::rebuild::journal::TableStep;

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use crate::fault;
-use crate::pipeline::emitter::{Emitter, topic_number};
+use crate::pipeline::emitter::Emitter;
+use crate::pipeline::emitter::relations::topic_number;
 use crate::pipeline::error::SessionError;
 use crate::rebuild::journal::TableStep;
 

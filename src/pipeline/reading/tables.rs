@@ -227,14 +227,14 @@ impl Emitter {
     /// hold under the old key is theirs to drop; the end mark says that nothing was swept.
     pub(in crate::pipeline) fn see_to_its_key(&mut self, plan: &TablePlan) {
         let topic = plan.topic().name.clone();
-        // Of another table under the name, the publication tells.
-        let same = |journal: &&TableJournal| journal.step != TableStep::Waiting && journal.oid == plan.relation().oid;
-        let Some(journal) = self.journals.get(&topic).filter(same) else { return };
         let Some(record) = self.indexes.get_mut(&topic).filter(|record| !plan.has_key_of(&record.key)) else { return };
-        let table =
-            PublishedTable { oid: journal.oid, schema: journal.schema.clone(), name: journal.name.clone(), terms: journal.terms.clone() };
         record.complete = false;
         self.index.building.put_index(&topic, record.clone());
+        // One that waits is read so; of another table under the name, the publication tells.
+        let same = |journal: &&TableJournal| journal.step != TableStep::Waiting && journal.oid == plan.relation().oid;
+        let Some(journal) = self.journals.get(&topic).filter(same) else { return };
+        let table =
+            PublishedTable { oid: journal.oid, schema: journal.schema.clone(), name: journal.name.clone(), terms: journal.terms.clone() };
         let id = self.rebuild_id("key_changed", &format!("the key of `{}.{}` is another one", table.schema, table.name));
         self.start_table(&table, &topic, id, Mode::Resend, 0);
     }
