@@ -10,7 +10,11 @@ use crate::lab::wait;
 use crate::lab::walgate::{PATIENCE, Walgate};
 
 fn says_kafka(status: &Json) -> bool {
-    status.get("waiting_for").and_then(Json::as_text).is_some_and(|text| text.contains("Kafka"))
+    says(status, "Kafka")
+}
+
+fn says(status: &Json, what: &str) -> bool {
+    status.get("waiting_for").and_then(Json::as_text).is_some_and(|text| text.contains(what))
 }
 
 fn wait_until_it_says_kafka(walgate: &mut Walgate) {
@@ -36,7 +40,7 @@ fn a_fast_shutdown_of_the_source_ends_in_seconds_while_the_broker_is_stopped() {
         }
         let stopped = postgres.stop_fast();
         assert!(stopped < Duration::from_secs(8), "closed: {is_closed}; the fast shutdown took {stopped:?}");
-        wait_until_it_says_kafka(&mut walgate);
+        walgate.wait_for("it says that it waits for either", |status| says_kafka(status) || says(status, "PostgreSQL"));
         postgres.restart();
         kafka.restart();
         postgres.sql("DELETE FROM item WHERE id > 900");

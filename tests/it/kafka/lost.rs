@@ -4,7 +4,7 @@ use crate::kafka::{assert_exact, items};
 use crate::lab::json::Json;
 use crate::lab::kafka::Kafka;
 use crate::lab::postgres::Postgres;
-use crate::lab::walgate::Walgate;
+use crate::lab::walgate::{PATIENCE, Walgate};
 
 /// A stream that loaded its table, and was stopped.
 fn loaded(kafka: &Kafka, postgres: &Postgres) -> Walgate {
@@ -67,7 +67,7 @@ fn another_number_of_partitions_is_refused() {
     let mut walgate = loaded(&kafka, &postgres);
     kafka.add_partitions(&format!("{}.public.item", walgate.topic_prefix()), 7);
     walgate.start_again();
-    assert_eq!(walgate.wait_exit(std::time::Duration::from_mins(1)).code(), Some(20));
+    assert_eq!(walgate.wait_exit(PATIENCE).code(), Some(20));
     assert!(walgate.stderr().contains("has 7 partitions, it had 6"));
 }
 
@@ -90,6 +90,6 @@ fn the_topics_of_another_stream_are_refused() {
     let first = loaded(&kafka, &postgres);
     let plan = Walgate::of(&postgres).into_kafka(&kafka).set("stream", "other").set("sink.topic_prefix", first.topic_prefix());
     let mut second = plan.start();
-    assert_eq!(second.wait_exit(std::time::Duration::from_mins(1)).code(), Some(20));
+    assert_eq!(second.wait_exit(PATIENCE).code(), Some(20));
     assert!(second.stderr().contains("stream `lab`, not of `other`"));
 }
