@@ -85,6 +85,10 @@ impl KafkaFault {
         self.reported.as_ref().map(|(code, text)| if text.contains("SSL routines") { Code::SSL } else { *code })
     }
 
+    fn is_about_tokens(&self) -> bool {
+        self.reported.as_ref().is_some_and(|(_, text)| text.contains("OAUTHBEARER"))
+    }
+
     /// The table.
     #[must_use]
     pub fn verdict(&self) -> Verdict {
@@ -154,6 +158,9 @@ impl KafkaFault {
             (Code::TransactionalIdAuthorizationFailed, _) => "allow Write on the transactional id: `walgate check` prints the command",
             (Code::TopicAuthorizationFailed | Code::ClusterAuthorizationFailed | Code::GroupAuthorizationFailed, _) => {
                 "allow what is missing: `walgate check` prints the commands"
+            }
+            (_, Code::Authentication | Code::SaslAuthenticationFailed) if self.is_about_tokens() => {
+                "correct the `sasl.oauthbearer.` keys of `sink.kafka.client`, and look whether the issuer of tokens can be reached"
             }
             (_, Code::Authentication | Code::SaslAuthenticationFailed) => {
                 "correct user and password in `sink.kafka.client` and `sink.kafka.password_file`"

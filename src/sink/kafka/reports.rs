@@ -94,8 +94,11 @@ impl Reports {
         self.reported.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// An error that was not told to [`ClientContext::error`], but returned.
+    /// An error that was returned. Its code alone, unless [`ClientContext::error`] was told more of it.
     pub(super) fn note(&self, error: &KafkaError) {
+        if self.reported().is_some_and(|(code, _)| Some(code) == error.rdkafka_error_code()) {
+            return;
+        }
         let failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner).clone();
         self.error(error.clone(), &failure.unwrap_or_else(|| error.to_string()));
     }

@@ -7,6 +7,7 @@ mod admin;
 pub(crate) mod proxy;
 pub(crate) mod reader;
 mod security;
+pub(crate) mod tokens;
 
 use std::fs::{self, File};
 use std::io::Write as _;

@@ -12,11 +12,13 @@ use super::{Kafka, Plan};
 const PROPERTIES: &[&str] = &[
     "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "super.users=User:ANONYMOUS",
-    "listener.name.secure.sasl.enabled.mechanisms=SCRAM-SHA-512,SCRAM-SHA-256,PLAIN",
+    "listener.name.secure.sasl.enabled.mechanisms=SCRAM-SHA-512,SCRAM-SHA-256,PLAIN,OAUTHBEARER",
     "listener.name.secure.scram-sha-256.sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required;",
     "listener.name.secure.scram-sha-512.sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required;",
     "listener.name.secure.plain.sasl.jaas.config=\
      org.apache.kafka.common.security.plain.PlainLoginModule required user_walgate=\"secret\" user_reader=\"secret\";",
+    // Takes the word of whoever issues a token, as long as it is not past its time.
+    "listener.name.secure.oauthbearer.sasl.jaas.config=org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required;",
     "listener.name.secure.ssl.keystore.type=PEM",
     "listener.name.secure.ssl.truststore.type=PEM",
 ];
