@@ -1,5 +1,7 @@
 //! Every exit status. Scripts rely on the numbers; the README explains them.
 
+use std::io::Write as _;
+
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -22,8 +24,16 @@ pub enum Exit {
     TakenOver = 21,
 }
 
-impl From<Exit> for std::process::ExitCode {
-    fn from(exit: Exit) -> Self {
-        Self::from(exit as u8)
+impl Exit {
+    /// Ends the process here and now, whatever else runs in it. What the libraries beneath (RocksDB, OpenSSL, librdkafka) would tear
+    /// down at the exit of a process is left to the system: a thread of theirs that still runs would find it torn down,
+    /// and end the process with another status than this one.
+    pub fn leave(self) -> ! {
+        let _nobody_reads = std::io::stdout().flush().is_err();
+        #[expect(unsafe_code, reason = "takes a number and does not return")]
+        // SAFETY: `_exit` has no conditions.
+        unsafe {
+            libc::_exit(self as i32)
+        }
     }
 }

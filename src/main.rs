@@ -1,7 +1,5 @@
 //! Parse, run, exit.
 
-use std::process::ExitCode;
-
-fn main() -> ExitCode {
-    walgate::cli::main().into()
+fn main() {
+    walgate::cli::main().leave()
 }

@@ -4,7 +4,7 @@
 
 use std::future::Future;
 use std::sync::Arc;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
@@ -24,6 +24,9 @@ use crate::sink::stdout::StdoutSink;
 use crate::store::open::Claim;
 use crate::store::{Stamp, Store, StoreError};
 use crate::telemetry::Chain;
+
+/// For what runs still, once everything is recorded.
+const CLOSING: Duration = Duration::from_secs(1);
 
 /// `take_over`: another instance is not waited for.
 pub(super) fn execute(config: Config, take_over: bool) -> anyhow::Result<Exit> {
@@ -56,8 +59,8 @@ where
     };
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let exit = runtime.block_on(serve(config, claim, asked, until));
-    // A thread that hangs in the sink does not hold the process.
-    runtime.shutdown_background();
+    // The store is closed in order; a thread that hangs in the sink does not hold the process.
+    runtime.shutdown_timeout(CLOSING);
     exit
 }
 
