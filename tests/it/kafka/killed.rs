@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::kafka::{assert_exact, items};
+use crate::lab::json::Json;
 use crate::lab::kafka::Kafka;
 use crate::lab::ledger::{Committed, Ledger};
 use crate::lab::postgres::Postgres;
@@ -86,4 +87,45 @@ fn a_broker_that_was_away_longer_than_a_transaction_may_last_is_waited_for() {
     kafka.restart();
     walgate.wait_until_caught_up(&postgres);
     assert_exact(&walgate, &postgres);
+}
+
+#[test]
+fn a_broker_whose_disk_is_full_is_waited_for() {
+    let (mut kafka, postgres) = (Kafka::start(), Postgres::start());
+    items(&postgres);
+    let mut walgate = Walgate::of(&postgres).into_kafka(&kafka).start();
+    walgate.wait_for_rebuild(1);
+    kafka.fill_disk();
+    postgres.sql("UPDATE item SET name = 'while the disk was full' WHERE id < 100");
+    kafka.wait_until_ended();
+    walgate.wait_for("it says that it waits for Kafka", |status| {
+        status.get("waiting_for").and_then(Json::as_text).is_some_and(|text| text.contains("Kafka"))
+    });
+    postgres.sql("DELETE FROM item WHERE id > 900");
+    kafka.restart();
+    walgate.wait_until_caught_up(&postgres);
+    assert_exact(&walgate, &postgres);
+}
+
+#[test]
+fn a_coordinator_that_moves_between_brokers_loses_and_repeats_nothing() {
+    let (kafka, postgres) = (Kafka::start(), Postgres::start());
+    let mut ledger = Ledger::create(&postgres);
+    let mut walgate = Walgate::of(&postgres).into_kafka(&kafka).start();
+    walgate.wait_for_state("streaming");
+    let neighbour = kafka.neighbour();
+    let mut committed = Committed::default();
+    let round = ledger.start(3, Duration::from_millis(2));
+    for _ in 0..2 {
+        for broker in [2, 1] {
+            kafka.move_to("__transaction_state", broker);
+        }
+    }
+    round.stop_into(&mut committed);
+    walgate.wait_until_caught_up(&postgres);
+    let events = walgate.events();
+    drop(neighbour);
+    events.assert_no_duplicate_ids();
+    events.assert_order_rises_per_key();
+    events.assert_ledger_complete(&postgres, &committed);
 }

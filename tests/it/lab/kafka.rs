@@ -4,6 +4,7 @@
 //! it no harm. It ends with the value, and prints the end of its log where a test fails.
 
 mod admin;
+mod neighbour;
 pub(crate) mod proxy;
 pub(crate) mod reader;
 mod security;
@@ -19,7 +20,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use rustix::process::Signal;
+use rustix::process::{Pid, Resource, Rlimit, Signal, prlimit};
 use tempfile::TempDir;
 
 use self::proxy::Proxy;
@@ -145,6 +146,22 @@ impl Kafka {
         self.broker = None;
     }
 
+    /// Lets no file of the running broker grow any more, which it takes as a full disk: it ends with the first write.
+    pub(crate) fn fill_disk(&self) {
+        let broker = Pid::from_child(self.broker.as_ref().expect("the broker runs"));
+        prlimit(Some(broker), Resource::Fsize, Rlimit { current: Some(0), maximum: Some(0) }).expect("a child can be limited");
+    }
+
+    /// Waits until the broker has ended by itself.
+    #[track_caller]
+    pub(crate) fn wait_until_ended(&mut self) {
+        let broker = self.broker.as_mut().expect("it was running");
+        let status = wait::until_some(PATIENCE, "the broker ends", || ended(broker));
+        assert!(!status.success(), "it ended with {status}");
+        self.broker = None;
+        self.was_killed = true;
+    }
+
     /// Starts a broker that was stopped or killed; one that runs is stopped first.
     pub(crate) fn restart(&mut self) {
         if self.broker.is_some() {
@@ -235,12 +252,15 @@ impl Kafka {
 
     /// Of the broker with its properties.
     fn command(&self) -> Command {
-        let log = || File::options().create(true).append(true).open(self.path("log")).expect("the folder is writable");
         let mut command = Command::new(script("broker"));
         command.arg(self.path("data")).args([self.port.to_string(), self.controller_port.to_string()]);
         command.args(self.properties.iter().flat_map(|property| ["--override", property]));
-        command.stdin(Stdio::null()).stdout(log()).stderr(log());
+        command.stdin(Stdio::null()).stdout(self.log_file()).stderr(self.log_file());
         command
+    }
+
+    fn log_file(&self) -> File {
+        File::options().create(true).append(true).open(self.path("log")).expect("the folder is writable")
     }
 
     /// Has the broker and its folder removed when this process ends, however it does: a static value is never dropped.

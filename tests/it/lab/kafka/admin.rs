@@ -9,7 +9,7 @@ use rdkafka::admin::{AdminClient, AdminOptions, NewPartitions, NewTopic, Resourc
 use rdkafka::client::DefaultClientContext;
 use rdkafka::config::{ClientConfig, FromClientConfig};
 use rdkafka::consumer::{BaseConsumer, Consumer as _};
-use rdkafka::metadata::Metadata;
+use rdkafka::metadata::{Metadata, MetadataPartition};
 
 use super::super::wait;
 use super::Kafka;
@@ -58,6 +58,17 @@ impl Kafka {
         names.retain(|name| name != "__consumer_offsets" && name != "__transaction_state");
         names.sort();
         names
+    }
+
+    pub(super) fn broker_count(&self) -> usize {
+        self.metadata(PATIENCE).expect("the broker answers").brokers().len()
+    }
+
+    /// The leader of a topic's first partition.
+    pub(super) fn leader(&self, topic: &str) -> Option<i32> {
+        let metadata = self.metadata(PATIENCE).expect("the broker answers");
+        let topic = metadata.topics().iter().find(|of| of.name() == topic)?;
+        topic.partitions().first().map(MetadataPartition::leader).filter(|leader| *leader >= 0)
     }
 
     /// How many partitions a topic has, all of them with a leader; `None` where there is no such topic, or not yet.
