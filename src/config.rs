@@ -2,6 +2,7 @@
 //! can be used without looking twice.
 
 pub mod error;
+pub mod format;
 pub mod name;
 pub mod units;
 mod conninfo;
@@ -20,6 +21,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::config::error::{ConfigError, Faults};
+use crate::config::format::Format;
 
 impl Config {
     /// Reads the file, lays environment (`WALGATE__SECTION__KEY`) and settings (`key=value`) over it, and checks all of it.
@@ -221,16 +223,6 @@ pub struct BatchLimits {
 pub struct Store {
     pub directory: PathBuf,
     pub dedup_window: Duration,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Format {
-    /// `bigint = "string"`: 64-bit integers as JSON strings.
-    pub bigint_as_string: bool,
-    /// `json = "text"`: JSON as the server's text in a string.
-    pub json_as_text: bool,
-    /// Events are numbered within their transaction, whose begin and end are told in a topic of their own.
-    pub transactions: bool,
 }
 
 #[derive(Clone, Copy, Debug)]

@@ -13,18 +13,16 @@ use super::name::TableName;
 use super::units::{parse_duration, parse_size};
 use super::written::{Entry, TABLES, Value, Written};
 use super::{
-    BatchLimits, Config, Format, Header, OnConflict, Rebuild, Retry, Run, Sink, SinkKind, Source, Store, Table, TablePattern, source, tls,
+    BatchLimits, Config, Header, OnConflict, Rebuild, Retry, Run, Sink, SinkKind, Source, Store, Table, TablePattern, source, tls,
 };
 use crate::postgres::tls::{TlsError, certificates, private_key};
 use crate::telemetry::Chain;
 
 /// Keys of capabilities that this version does not have, and the value that means "without it". Any other value is
 /// refused: a setting that does nothing is a lie.
-const NOT_IN_THIS_VERSION: [(&str, &[&str]); 8] = [
+const NOT_IN_THIS_VERSION: [(&str, &[&str]); 6] = [
     ("source.wal_budget", &["none"]),
     ("source.catch_up", &["false"]),
-    ("format.style", &["plain"]),
-    ("format.toast", &["omit"]),
     ("rebuild.index", &["local"]),
     ("rebuild.connections", &["1"]),
     ("rebuild.bytes_per_second", &["none"]),
@@ -32,7 +30,7 @@ const NOT_IN_THIS_VERSION: [(&str, &[&str]); 8] = [
 ];
 
 /// Keys that may be set, for "did you mean".
-const KEYS: [&str; 50] = [
+const KEYS: [&str; 59] = [
     "stream",
     "source.url",
     "source.password_file",
@@ -73,6 +71,15 @@ const KEYS: [&str; 50] = [
     "format.bigint",
     "format.json",
     "format.transactions",
+    "format.decimal",
+    "format.time",
+    "format.binary",
+    "format.interval",
+    "format.hstore",
+    "format.toast",
+    "format.unavailable_value",
+    "format.tombstones",
+    "format.skipped_operations",
     "rebuild.automatic",
     "rebuild.max_per_hour",
     "rebuild.chunk_bytes",
@@ -237,20 +244,6 @@ impl Taking<'_> {
         Some(Config { stream, source, sink, batch, store, format, rebuild, tables, retry, run })
     }
 
-    fn format(&mut self) -> Option<Format> {
-        let bigint_as_string = self.checked("format.bigint", Some("number"), |text| match text {
-            "number" => Ok(false),
-            "string" => Ok(true),
-            _ => Err("has to be `number` or `string`".to_owned()),
-        })?;
-        let json_as_text = self.checked("format.json", Some("value"), |text| match text {
-            "value" => Ok(false),
-            "text" => Ok(true),
-            _ => Err("has to be `value` or `text`".to_owned()),
-        })?;
-        Some(Format { bigint_as_string, json_as_text, transactions: self.boolean("format.transactions", false)? })
-    }
-
     fn tls(&mut self, folder: &Path) -> Option<tls::Keys> {
         Some(tls::Keys {
             mode: self.written("source.tls", tls::Mode::from_str)?,
@@ -341,7 +334,7 @@ impl Taking<'_> {
         })
     }
 
-    fn list<T>(&mut self, key: &str, check: impl Fn(&str) -> Result<T, String>) -> Vec<T> {
+    pub(super) fn list<T>(&mut self, key: &str, check: impl Fn(&str) -> Result<T, String>) -> Vec<T> {
         let Some(entry) = self.keys.remove(key) else { return Vec::new() };
         let texts: Vec<String> = match &entry.value {
             Value::List(values) => {
@@ -370,7 +363,7 @@ impl Taking<'_> {
         self.checked(key, Some(&format!("{}ms", default.as_millis())), |text| parse_duration(text).map_err(|error| error.to_string()))
     }
 
-    fn boolean(&mut self, key: &str, default: bool) -> Option<bool> {
+    pub(super) fn boolean(&mut self, key: &str, default: bool) -> Option<bool> {
         self.checked(key, Some(&default.to_string()), |text| text.parse().map_err(|_| "has to be `true` or `false`".to_owned()))
     }
 
@@ -488,10 +481,7 @@ mod tests {
             "stream = \"s\"\n[sink]\noversize = \"dead_letter\"",
             &["c.toml:3: `sink.oversize = \"dead_letter\"` is for `sink.kind = \"kafka\"`: other sinks refuse no event"],
         );
-        check(
-            "stream = \"s\"\n[format]\nstyle = \"debezium\"",
-            &["c.toml:3: `format.style = \"debezium\"` is not in this version: only `plain` is"],
-        );
+        check("stream = \"s\"\n[format]\nstyle = \"avro\"", &["c.toml:3: `format.style = \"avro\"` has to be `plain` or `debezium`"]);
         check(
             "stream = \"s\"\n[source]\nslot = \"${NOPE}\"",
             &["c.toml:3: `source.slot = \"${NOPE}\"` needs the environment variable `NOPE`, which is not set"],

@@ -52,6 +52,10 @@ pub(super) enum Value {
 }
 
 impl Value {
+    pub(super) fn is_text(&self, text: &str) -> bool {
+        matches!(self, Self::Text(held) | Self::Untyped(held) if held == text)
+    }
+
     pub(super) fn type_name(&self) -> &'static str {
         match self {
             Self::Text(_) | Self::Untyped(_) => "a string",

@@ -26,8 +26,9 @@ use super::digest::key_digest;
 use super::identity::{Origin, Position, StreamIdentity};
 use super::plan::{self, Columns, TablePlan};
 use super::topic::Topic;
-use super::value::{binary, string};
+use super::value::{self, string};
 use crate::batch::{Batch, Written};
+use crate::config::format::{BinaryMode, Format, Operation, Style};
 use crate::lsn::{Lsn, Xid};
 use crate::pgoutput::message::Value;
 use crate::progress::Counted;
@@ -158,12 +159,15 @@ pub struct Envelope {
     source_database: Vec<u8>,
     /// The source block's schema and table of a logical message: both empty.
     source_of_messages: Vec<u8>,
+    tombstones: bool,
+    skipped: Vec<Operation>,
+    binary: BinaryMode,
 }
 
 impl Envelope {
     /// `name` is the topic prefix, which the peer calls the logical name of the server.
     #[must_use]
-    pub fn new(stream: StreamIdentity, database: &str, name: &str, event_bytes_max: u64) -> Self {
+    pub fn new(stream: StreamIdentity, database: &str, name: &str, event_bytes_max: u64, format: &Format) -> Self {
         let mut source_start =
             concat!(r#""source":{"version":""#, env!("CARGO_PKG_VERSION"), r#"","connector":"postgresql","name":"#).as_bytes().to_vec();
         string::write(name, &mut source_start);
@@ -171,7 +175,29 @@ impl Envelope {
         let mut source_database = br#","db":"#.to_vec();
         string::write(database, &mut source_database);
         source_database.extend_from_slice(br#","sequence":"#);
-        Self { stream, event_bytes_max, source_start, source_database, source_of_messages: plan::source_fragment("", "") }
+        Self {
+            stream,
+            event_bytes_max,
+            source_start,
+            source_database,
+            source_of_messages: plan::source_fragment("", ""),
+            tombstones: format.tombstones,
+            skipped: format.skipped.clone(),
+            binary: if let Style::Debezium(modes) = format.style { modes.binary } else { BinaryMode::Base64 },
+        }
+    }
+
+    /// Whether no events are made of an operation.
+    #[must_use]
+    pub fn skips(&self, op: Op) -> bool {
+        let operation = match op {
+            Op::Create => Operation::Create,
+            Op::Update => Operation::Update,
+            Op::Delete => Operation::Delete,
+            Op::Truncate => Operation::Truncate,
+            Op::Read | Op::Message => return false,
+        };
+        self.skipped.contains(&operation)
     }
 
     #[must_use]
@@ -179,7 +205,8 @@ impl Envelope {
         &self.stream
     }
 
-    /// Writes the event of a row. Its key is that of `after` where there is one, else that of `before`.
+    /// Writes the event of a row, unless its operation is skipped. Its key is that of `after` where there is one, else that
+    /// of `before`.
     ///
     /// # Errors
     /// The event is above the limit; the batch is unchanged.
@@ -194,6 +221,9 @@ impl Envelope {
         before: Option<Image<'_>>,
         after: Option<Image<'_>>,
     ) -> Result<(), EventTooLarge> {
+        if self.skips(op) {
+            return Ok(());
+        }
         let keyed_row = after.as_ref().or(before.as_ref()).map(Image::row).filter(|_| plan.has_key());
         let unchanged_in = match after {
             Some(Image::Full(row)) => Some(row),
@@ -230,8 +260,11 @@ impl Envelope {
     }
 
     /// Writes the event that makes a compacted topic forget the key of `row`. Never above the limit, as the
-    /// delete before it was not.
+    /// delete before it was not. Nothing where there was no such delete, or tombstones are not wanted.
     pub fn tombstone(&self, batch: &mut Batch, plan: &TablePlan, origin: Origin, row: &[Value<'_>]) {
+        if !self.tombstones || self.skips(Op::Delete) {
+            return;
+        }
         let arena = batch.arena();
         let key = piece(arena, |out| plan.write_key(row, out));
         let order = piece(arena, |out| origin.order(&self.stream).write(out));
@@ -247,7 +280,7 @@ impl Envelope {
         self.row(batch, plan, origin, moment, Op::Truncate, None, None)
     }
 
-    /// Writes the event of a logical message, its content as base64. The key is its prefix.
+    /// Writes the event of a logical message, its content as base64 or as the style has bytes. The key is its prefix.
     ///
     /// # Errors
     /// The event is above the limit; the batch is unchanged.
@@ -279,7 +312,7 @@ impl Envelope {
         arena.extend_from_slice(br#","message":{"prefix":"#);
         string::write(prefix, arena);
         arena.extend_from_slice(br#","content":"#);
-        binary::write_base64(content, arena);
+        value::write_bytes(content, self.binary, arena);
         arena.extend_from_slice(b"}}");
         let value = Some(value_start..arena.len());
         self.push(batch, topic, origin, start, Pieces { key: Some(key), value, order }).map_err(|TooLarge { bytes }| EventTooLarge {

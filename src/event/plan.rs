@@ -3,13 +3,13 @@
 //!
 //! A row is a slice of values in the order of the relation's columns, as [`TablePlan::read_row`] makes it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::digest::{ColumnDigest, LARGE_ROW_BYTES, LARGE_VALUE_BYTES, LargeDigest, PartialDigest};
 use super::topic::Topic;
 use super::value::{self, Kind, TypeFacts};
-use crate::config::Format;
+use crate::config::format::{Format, Style, Unchanged};
 use crate::lsn::Oid;
 use crate::pgoutput::message::{Tuple, Value};
 use crate::pgoutput::relation::{Relation, ReplicaIdentity};
@@ -21,6 +21,8 @@ pub struct TableFacts {
     pub key: Vec<String>,
     /// The types of its columns that are not built in, and the types those rest on.
     pub types: HashMap<Oid, TypeFacts>,
+    /// Names of its columns that hold no NULL.
+    pub not_null: HashSet<String>,
 }
 
 /// The encoders of one table's rows. Made anew whenever its relation arrives.
@@ -43,6 +45,10 @@ struct Column {
     digest: ColumnDigest,
     in_identity: bool,
     in_key: bool,
+    /// Stands for a value that an UPDATE left unchanged out of line; empty: the image does not have the column.
+    unchanged: Vec<u8>,
+    /// Stands for a value that an old row does not have; empty likewise.
+    unknown: Vec<u8>,
 }
 
 /// Which columns of a row an image shows, in the order of the table.
@@ -78,14 +84,19 @@ impl TablePlan {
     /// gives their order where it has the same ones. Under `REPLICA IDENTITY FULL` and `NOTHING` nothing is marked, so
     /// that the catalog's key is the key.
     #[must_use]
-    pub fn new(relation: Relation, facts: &TableFacts, topic: Arc<Topic>, format: Format) -> Self {
+    pub fn new(relation: Relation, facts: &TableFacts, topic: Arc<Topic>, format: &Format) -> Self {
         let key = key_positions(&relation, &facts.key);
-        let columns = relation.columns.iter().enumerate().map(|(position, column)| Column {
-            label: label(&column.name),
-            kind: value::kind_of(column.type_oid, &facts.types, format),
-            digest: ColumnDigest::new(&column.name),
-            in_identity: column.in_identity,
-            in_key: key.contains(&position),
+        let columns = relation.columns.iter().enumerate().map(|(position, column)| {
+            let kind = value::kind_of(column.type_oid, column.typmod, &facts.types, format.style);
+            let (mut unchanged, mut unknown) = (Vec::new(), Vec::new());
+            if let Unchanged::Placeholder(text) = &format.unchanged {
+                value::write_placeholder(&kind, text, &mut unchanged);
+            }
+            if let Style::Debezium(_) = format.style {
+                value::write_filler(&kind, !facts.not_null.contains(&column.name), &mut unknown);
+            }
+            let (label, digest) = (label(&column.name), ColumnDigest::new(&column.name));
+            Column { label, kind, digest, in_identity: column.in_identity, in_key: key.contains(&position), unchanged, unknown }
         });
         let columns = columns.collect();
         let source = source_fragment(&relation.schema, &relation.name);
@@ -176,14 +187,23 @@ impl TablePlan {
 
     /// The key as a JSON object, in key order. A value that is not there is `null`.
     pub fn write_key(&self, row: &[Value<'_>], out: &mut Vec<u8>) {
-        let values = self.key.iter().filter_map(|&position| Some((self.columns.get(position)?, *row.get(position)?)));
-        let values = values.map(|(column, value)| (column, if value == Value::Unchanged { Value::Null } else { value }));
-        write_object(values, out);
+        let start = out.len();
+        for (column, value) in self.key.iter().filter_map(|&position| Some((self.columns.get(position)?, *row.get(position)?))) {
+            column.write(value, b"null", out);
+        }
+        close_object(start, out);
     }
 
-    /// The image of a row as a JSON object, in the order of the table. Unchanged columns are left out.
+    /// The image of a row as a JSON object, in the order of the table. Columns without a known value are left out, or have
+    /// what stands for it.
     pub fn write_image(&self, row: &[Value<'_>], columns: Columns, out: &mut Vec<u8>) {
-        write_object(self.columns.iter().zip(row.iter().copied()).filter(|(column, _)| column.is_in(columns)), out);
+        let start = out.len();
+        for (column, value) in self.columns.iter().zip(row) {
+            let known = if column.is_in(columns) { *value } else { Value::Unchanged };
+            let instead = if columns == Columns::All { &column.unchanged } else { &column.unknown };
+            column.write(known, instead, out);
+        }
+        close_object(start, out);
     }
 
     /// Names of the columns whose values the server left out of `row`.
@@ -237,23 +257,29 @@ impl Column {
             Columns::Key => self.in_key,
         }
     }
-}
 
-fn write_object<'a>(values: impl Iterator<Item = (&'a Column, Value<'a>)>, out: &mut Vec<u8>) {
-    let start = out.len();
-    for (column, value) in values {
+    /// Name and value; `instead` of a value that is not there, or neither where that is empty.
+    fn write(&self, value: Value<'_>, instead: &[u8], out: &mut Vec<u8>) {
         match value {
-            Value::Unchanged => {}
+            Value::Unchanged if instead.is_empty() => {}
+            Value::Unchanged => {
+                out.extend_from_slice(&self.label);
+                out.extend_from_slice(instead);
+            }
             Value::Null => {
-                out.extend_from_slice(&column.label);
+                out.extend_from_slice(&self.label);
                 out.extend_from_slice(b"null");
             }
             Value::Text(text) => {
-                out.extend_from_slice(&column.label);
-                value::write(&column.kind, text, out);
+                out.extend_from_slice(&self.label);
+                value::write(&self.kind, text, out);
             }
         }
     }
+}
+
+/// Makes an object of the columns written from `start` on.
+fn close_object(start: usize, out: &mut Vec<u8>) {
     match out.get_mut(start) {
         Some(comma) => *comma = b'{',
         None => out.push(b'{'),

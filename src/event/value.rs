@@ -23,6 +23,7 @@
 
 pub(super) mod array;
 pub(super) mod binary;
+pub mod debezium;
 pub(super) mod string;
 
 use std::collections::HashMap;
@@ -30,7 +31,7 @@ use std::collections::HashMap;
 use serde::de::IgnoredAny;
 use tokio_postgres::types::{self, Type};
 
-use crate::config::Format;
+use crate::config::format::{BinaryMode, Plain, Style};
 use crate::lsn::Oid;
 
 /// How a column's values become JSON.
@@ -50,13 +51,28 @@ pub enum Kind {
     },
     /// The server's text as it is.
     Text,
+    /// In that style, whatever the type.
+    Debezium(debezium::Kind),
+}
+
+impl Kind {
+    fn is_debezium(&self) -> bool {
+        match self {
+            Self::Debezium(_) => true,
+            Self::Array { element, .. } => element.is_debezium(),
+            _ => false,
+        }
+    }
 }
 
 /// What the catalog says of a type that is not built in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TypeFacts {
+    pub name: String,
     /// For a domain: the type that it is made from, which may be another domain. Else the type itself.
     pub base: Oid,
+    /// For a domain: the modifier of its base type, -1 for none.
+    pub typmod: i32,
     /// For an array: the type of its elements.
     pub element: Option<Oid>,
     pub delimiter: u8,
@@ -66,29 +82,36 @@ pub struct TypeFacts {
 /// each other end.
 const STEPS_MAX: u8 = 64;
 
-/// The kind of a type: of a built-in one by its number, of others by what the catalog says.
+/// The kind of a type with its modifier (`pg_attribute.atttypmod`): of a built-in one by its number, of others by what
+/// the catalog says.
 #[must_use]
-pub fn kind_of<S: std::hash::BuildHasher>(type_oid: Oid, types: &HashMap<Oid, TypeFacts, S>, format: Format) -> Kind {
-    kind_within(STEPS_MAX, type_oid, types, format)
+pub fn kind_of<S: std::hash::BuildHasher>(type_oid: Oid, typmod: i32, types: &HashMap<Oid, TypeFacts, S>, style: Style) -> Kind {
+    kind_within(STEPS_MAX, type_oid, typmod, types, style)
 }
 
-fn kind_within<S: std::hash::BuildHasher>(steps: u8, type_oid: Oid, types: &HashMap<Oid, TypeFacts, S>, format: Format) -> Kind {
+fn kind_within<S: std::hash::BuildHasher>(steps: u8, type_oid: Oid, typmod: i32, types: &HashMap<Oid, TypeFacts, S>, style: Style) -> Kind {
     let Some(steps) = steps.checked_sub(1) else { return Kind::Text };
-    let array = |element: Oid, delimiter| Kind::Array { element: Box::new(kind_within(steps, element, types, format)), delimiter };
+    let array = |element: Oid, delimiter| Kind::Array { element: Box::new(kind_within(steps, element, typmod, types, style)), delimiter };
     if let Some(built_in) = Type::from_oid(type_oid.as_u32()) {
         return match built_in.kind() {
             types::Kind::Array(element) if !is_vector(&built_in) => array(Oid::new(element.oid()), built_in_delimiter(element)),
-            _ => built_in_scalar(&built_in, format),
+            _ => match style {
+                Style::Plain(plain) => built_in_scalar(&built_in, plain),
+                Style::Debezium(modes) => Kind::Debezium(debezium::kind_of(Some(&built_in), None, typmod, modes)),
+            },
         };
     }
     match types.get(&type_oid) {
         Some(TypeFacts { element: Some(element), delimiter, .. }) => array(*element, *delimiter),
-        Some(TypeFacts { base, .. }) if *base != type_oid => kind_within(steps, *base, types, format),
-        _ => Kind::Text,
+        Some(TypeFacts { base, typmod, .. }) if *base != type_oid => kind_within(steps, *base, *typmod, types, style),
+        other => match style {
+            Style::Plain(_) => Kind::Text,
+            Style::Debezium(modes) => Kind::Debezium(debezium::kind_of(None, other.map(|facts| facts.name.as_str()), typmod, modes)),
+        },
     }
 }
 
-fn built_in_scalar(built_in: &Type, format: Format) -> Kind {
+fn built_in_scalar(built_in: &Type, format: Plain) -> Kind {
     match *built_in {
         Type::INT2 | Type::INT4 | Type::OID | Type::XID | Type::CID => Kind::Integer,
         Type::INT8 | Type::XID8 if !format.bigint_as_string => Kind::Integer,
@@ -123,8 +146,33 @@ pub fn write(kind: &Kind, text: &[u8], out: &mut Vec<u8>) {
         Kind::TimestampTz => write_timestamp(text, "+00", "Z", out),
         Kind::Bytes => or_string(text, out, |out| binary::write_hex_as_base64(text, out)),
         Kind::Array { element, delimiter } => or_string(text, out, |out| array::write(element, *delimiter, text, out)),
+        Kind::Debezium(kind) => or_string(text, out, |out| debezium::write(kind, text, out)),
         _ => string::write_bytes(text, out),
     }
+}
+
+/// Writes what stands for a value of this kind that is not in the log.
+pub fn write_placeholder(kind: &Kind, placeholder: &str, out: &mut Vec<u8>) {
+    match kind {
+        Kind::Debezium(kind) => debezium::stand_in::write_placeholder(kind, placeholder, out),
+        Kind::Array { element, .. } if kind.is_debezium() => debezium::stand_in::write_placeholder_in_array(element, placeholder, out),
+        _ => string::write(placeholder, out),
+    }
+}
+
+/// Writes what stands for a value of this kind that nobody knows: NULL where the column may hold it, else the zero of its type.
+pub fn write_filler(kind: &Kind, is_nullable: bool, out: &mut Vec<u8>) {
+    match kind {
+        _ if is_nullable => out.extend_from_slice(b"null"),
+        Kind::Debezium(kind) => debezium::stand_in::write_zero(kind, out),
+        Kind::Array { .. } => out.extend_from_slice(b"[]"),
+        _ => string::write("", out),
+    }
+}
+
+/// Writes bytes that came as they are.
+pub(super) fn write_bytes(bytes: &[u8], mode: BinaryMode, out: &mut Vec<u8>) {
+    debezium::write_raw_bytes(bytes, mode, out);
 }
 
 /// What `attempt` wrote, or, when the text turns out to be malformed on the way, the text as a string.

@@ -345,7 +345,7 @@ impl Emitter {
         };
         let keyed = is_keyed(&catalog.relation, &catalog.facts);
         let plan =
-            TablePlan::new(catalog.relation.clone(), &catalog.facts, Arc::new(Topic { name: topic.clone(), keyed }), self.setting.format);
+            TablePlan::new(catalog.relation.clone(), &catalog.facts, Arc::new(Topic { name: topic.clone(), keyed }), &self.setting.format);
         if journal.step != TableStep::Waiting && self.indexes.get(&topic).is_some_and(|record| !plan.has_key_of(&record.key)) {
             self.see_to_its_key(&plan);
             return Ok(());

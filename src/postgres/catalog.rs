@@ -77,7 +77,7 @@ pub async fn facts(sql: &Sql, oid: Oid) -> Result<TableFacts, SourceError> {
                 "WITH RECURSIVE reached(type) AS (SELECT atttypid FROM pg_attribute WHERE attrelid = {oid} AND attnum > 0 AND NOT attisdropped \
                  UNION SELECT coalesce(nullif(t.typbasetype, 0), e.oid) FROM reached r JOIN pg_type t ON t.oid = r.type \
                  LEFT JOIN pg_type e ON e.oid = t.typelem AND e.typarray = t.oid WHERE t.typtype = 'd' OR e.oid IS NOT NULL) \
-                 SELECT t.oid AS type, coalesce(nullif(t.typbasetype, 0), t.oid) AS base, e.oid AS element, coalesce(e.typdelim, ',') AS delimiter \
+                 SELECT t.oid AS type, t.typname AS name, t.typtypmod AS typmod, coalesce(nullif(t.typbasetype, 0), t.oid) AS base, e.oid AS element, coalesce(e.typdelim, ',') AS delimiter \
                  FROM reached r JOIN pg_type t ON t.oid = r.type LEFT JOIN pg_type e ON e.oid = t.typelem AND e.typarray = t.oid"
             ),
         )
@@ -85,13 +85,22 @@ pub async fn facts(sql: &Sql, oid: Oid) -> Result<TableFacts, SourceError> {
     let mut by_oid = HashMap::new();
     for row in &types {
         let facts = TypeFacts {
+            name: row.text("name")?.to_owned(),
+            typmod: row.parsed("typmod")?,
             base: Oid::new(row.parsed("base")?),
             element: row.parsed_optional("element")?.map(Oid::new),
             delimiter: row.text("delimiter")?.bytes().next().unwrap_or(b','),
         };
         by_oid.insert(Oid::new(row.parsed("type")?), facts);
     }
-    Ok(TableFacts { key, types: by_oid })
+    let not_null = sql
+        .rows(
+            "look for columns without NULL",
+            &format!("SELECT attname FROM pg_attribute WHERE attrelid = {oid} AND attnum > 0 AND attnotnull"),
+        )
+        .await?;
+    let not_null = not_null.iter().map(|row| Ok(row.text("attname")?.to_owned())).collect::<Result<_, SourceError>>()?;
+    Ok(TableFacts { key, types: by_oid, not_null })
 }
 
 /// A published table with everything that reading it needs; `None` where it is gone, or not published any more.

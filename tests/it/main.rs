@@ -28,6 +28,8 @@ mod loss;
 #[cfg(test)]
 mod lost_again;
 #[cfg(test)]
+mod oracle;
+#[cfg(test)]
 mod restored;
 #[cfg(test)]
 mod standby;

@@ -1,11 +1,11 @@
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use proptest::prelude::*;
 use serde_json::{Value as Json, json};
 
 use super::*;
 use crate::batch::EventView;
-use crate::config::Format;
+use crate::config::format::Format;
 use crate::event::plan::TableFacts;
 use crate::lsn::Oid;
 use crate::pgoutput::relation::{Relation, RelationColumn, ReplicaIdentity};
@@ -32,7 +32,7 @@ fn placed() -> Origin {
 fn envelope(event_bytes_max: u64) -> Envelope {
     let timelines = vec![(Lsn::new(0), 1)];
     let stream = StreamIdentity { stream: "shop".to_owned(), system_identifier: 42, stream_epoch: 1, timelines };
-    Envelope::new(stream, "sales", "shop", event_bytes_max)
+    Envelope::new(stream, "sales", "shop", event_bytes_max, &Format::default())
 }
 
 fn plan(key: &[&str]) -> TablePlan {
@@ -45,9 +45,9 @@ fn plan(key: &[&str]) -> TablePlan {
         identity: ReplicaIdentity::Default,
         columns: vec![column("id", 20, key.contains(&"id")), column("note", 25, false), column("total", 1700, false)],
     };
-    let facts = TableFacts { key: key.iter().map(|&name| name.to_owned()).collect(), types: HashMap::new() };
+    let facts = TableFacts { key: key.iter().map(|&name| name.to_owned()).collect(), types: HashMap::new(), not_null: HashSet::new() };
     let topic = Topic { name: "shop.public.orders".to_owned(), keyed: !key.is_empty() };
-    TablePlan::new(relation, &facts, Arc::new(topic), Format::default())
+    TablePlan::new(relation, &facts, Arc::new(topic), &Format::default())
 }
 
 const ROW: [Value<'static>; 3] = [Value::Text(b"4"), Value::Text(b"two\nlines"), Value::Text(b"1.50")];

@@ -12,7 +12,10 @@ const EXPECTED: &str = include_str!("recorded.jsonl");
 /// The catalog of the recorded database, as far as types are concerned.
 fn types() -> HashMap<Oid, TypeFacts> {
     let facts = |oid: u32, base: u32, element: Option<u32>| {
-        (Oid::new(oid), TypeFacts { base: Oid::new(base), element: element.map(Oid::new), delimiter: b',' })
+        (
+            Oid::new(oid),
+            TypeFacts { name: String::new(), base: Oid::new(base), typmod: -1, element: element.map(Oid::new), delimiter: b',' },
+        )
     };
     let (mood, price, grid) = (16_408, 16_414, 16_416);
     let (moods, prices, grids) = (mood - 1, price - 1, grid - 1);
@@ -36,7 +39,7 @@ fn columns_of(old: &OldTuple<'_>) -> Columns {
 
 #[test]
 fn what_a_server_sent_is_decoded_and_shown_as_expected() {
-    let facts = TableFacts { key: vec!["part".to_owned(), "id".to_owned()], types: types() };
+    let facts = TableFacts { key: vec!["part".to_owned(), "id".to_owned()], types: types(), not_null: HashSet::new() };
     let topic = Arc::new(Topic { name: "shop.public.types".to_owned(), keyed: true });
     let mut plan = None;
     let mut shown = String::new();
@@ -52,7 +55,7 @@ fn what_a_server_sent_is_decoded_and_shown_as_expected() {
         };
         match decode(&bytes).unwrap() {
             Message::Relation(relation) => {
-                plan = Some(TablePlan::new(relation, &facts, Arc::clone(&topic), Format::default()));
+                plan = Some(TablePlan::new(relation, &facts, Arc::clone(&topic), &Format::default()));
             }
             Message::Insert { new, .. } | Message::Update { old: None, new, .. } => show(new, Columns::All),
             Message::Update { old: Some(old), new, .. } => {

@@ -11,9 +11,9 @@ fn column(name: &str, type_oid: u32, in_identity: bool) -> RelationColumn {
 
 fn plan_of(columns: Vec<RelationColumn>, identity: ReplicaIdentity, key: &[&str]) -> TablePlan {
     let relation = Relation { oid: Oid::new(16_385), schema: "public".to_owned(), name: "orders".to_owned(), identity, columns };
-    let facts = TableFacts { key: key.iter().map(|&name| name.to_owned()).collect(), types: HashMap::new() };
+    let facts = TableFacts { key: key.iter().map(|&name| name.to_owned()).collect(), types: HashMap::new(), not_null: HashSet::new() };
     let topic = Topic { name: "shop.public.orders".to_owned(), keyed: !key.is_empty() };
-    TablePlan::new(relation, &facts, Arc::new(topic), Format::default())
+    TablePlan::new(relation, &facts, Arc::new(topic), &Format::default())
 }
 
 /// `id bigint, note text, region text, total numeric` with the key `(region, id)`.

@@ -18,7 +18,11 @@ const DIMENSIONS_MAX: usize = 6;
 /// back.
 pub(super) fn write(element: &Kind, delimiter: u8, text: &[u8], out: &mut Vec<u8>) -> Option<()> {
     let dimensions_max = if matches!(element, Kind::Json | Kind::Array { .. }) { 1 } else { DIMENSIONS_MAX };
-    let mut rest = text;
+    // The peer's arrays begin at one, whatever their bounds are.
+    let mut rest = match text {
+        [b'[', ..] if element.is_debezium() => text.get(memchr::memchr(b'=', text)? + 1..)?,
+        _ => text,
+    };
     let mut unescaped = Vec::new();
     let mut depth = 0;
     loop {

@@ -3,7 +3,7 @@ use serde_json::{Value as Json, json};
 
 use super::*;
 
-const PLAIN: Format = Format { bigint_as_string: false, json_as_text: false, transactions: false };
+const PLAIN: Style = Style::Plain(Plain { bigint_as_string: false, json_as_text: false });
 
 fn array_of(element: Kind) -> Kind {
     Kind::Array { element: Box::new(element), delimiter: b',' }
@@ -155,7 +155,7 @@ fn what_is_no_array_is_a_string() {
 #[test]
 fn the_kind_of_a_built_in_type_follows_from_its_number() {
     let none = HashMap::<Oid, TypeFacts>::new();
-    let check = |built_in: Type, expect: Kind| assert_eq!(kind_of(Oid::new(built_in.oid()), &none, PLAIN), expect, "{built_in}");
+    let check = |built_in: Type, expect: Kind| assert_eq!(kind_of(Oid::new(built_in.oid()), -1, &none, PLAIN), expect, "{built_in}");
     check(Type::INT4, Kind::Integer);
     check(Type::INT8, Kind::Integer);
     check(Type::NUMERIC, Kind::Text);
@@ -174,8 +174,9 @@ fn the_kind_of_a_built_in_type_follows_from_its_number() {
 #[test]
 fn wide_integers_and_json_are_strings_where_the_format_says_so() {
     let none = HashMap::<Oid, TypeFacts>::new();
-    let check = |format, built_in: Type, expect| assert_eq!(kind_of(Oid::new(built_in.oid()), &none, format), expect, "{built_in}");
-    let (bigint, json) = (Format { bigint_as_string: true, ..PLAIN }, Format { json_as_text: true, ..PLAIN });
+    let check = |format, built_in: Type, expect| assert_eq!(kind_of(Oid::new(built_in.oid()), -1, &none, format), expect, "{built_in}");
+    let bigint = Style::Plain(Plain { bigint_as_string: true, json_as_text: false });
+    let json = Style::Plain(Plain { bigint_as_string: false, json_as_text: true });
     check(bigint, Type::INT8, Kind::Text);
     check(bigint, Type::XID8_ARRAY, array_of(Kind::Text));
     check(bigint, Type::INT4, Kind::Integer);
@@ -188,7 +189,13 @@ fn wide_integers_and_json_are_strings_where_the_format_says_so() {
 #[test]
 fn the_kind_of_another_type_follows_from_the_catalog() {
     let (mood, moods, price, prices, grid, grids, row, rows) = (16_400, 16_401, 16_402, 16_403, 16_404, 16_405, 16_406, 16_407);
-    let facts = |base: u32, element: Option<u32>| TypeFacts { base: Oid::new(base), element: element.map(Oid::new), delimiter: b',' };
+    let facts = |base: u32, element: Option<u32>| TypeFacts {
+        name: String::new(),
+        base: Oid::new(base),
+        typmod: -1,
+        element: element.map(Oid::new),
+        delimiter: b',',
+    };
     let types: HashMap<Oid, TypeFacts> = [
         (mood, facts(mood, None)),
         (moods, facts(moods, Some(mood))),
@@ -201,7 +208,7 @@ fn the_kind_of_another_type_follows_from_the_catalog() {
     ]
     .map(|(oid, facts)| (Oid::new(oid), facts))
     .into();
-    let check = |oid: u32, expect: Kind| assert_eq!(kind_of(Oid::new(oid), &types, PLAIN), expect, "{oid}");
+    let check = |oid: u32, expect: Kind| assert_eq!(kind_of(Oid::new(oid), -1, &types, PLAIN), expect, "{oid}");
     check(mood, Kind::Text);
     check(moods, array_of(Kind::Text));
     check(price, Kind::Integer);
@@ -214,9 +221,15 @@ fn the_kind_of_another_type_follows_from_the_catalog() {
 
 #[test]
 fn types_that_point_at_each_other_are_text() {
-    let facts = |base, element: Option<u32>| TypeFacts { base: Oid::new(base), element: element.map(Oid::new), delimiter: b',' };
+    let facts = |base, element: Option<u32>| TypeFacts {
+        name: String::new(),
+        base: Oid::new(base),
+        typmod: -1,
+        element: element.map(Oid::new),
+        delimiter: b',',
+    };
     let types: HashMap<Oid, TypeFacts> = [(Oid::new(16_400), facts(16_401, None)), (Oid::new(16_401), facts(16_400, None))].into();
-    assert_eq!(kind_of(Oid::new(16_400), &types, PLAIN), Kind::Text);
+    assert_eq!(kind_of(Oid::new(16_400), -1, &types, PLAIN), Kind::Text);
 }
 
 fn kinds() -> impl Strategy<Value = Kind> {

@@ -175,7 +175,7 @@ impl Emitter {
         before: Option<Image<'_>>,
         after: Option<Image<'_>>,
     ) -> Result<(), SessionError> {
-        let numbered = self.number_of(plan)?;
+        let numbered = self.number_of(plan, op)?;
         let moment = Moment { numbered, ..moment(self.transaction.as_ref(), self.origin.as_ref(), wal_start) };
         self.setting.envelope.row(&mut self.batch, plan, origin, &moment, op, before, after)?;
         Ok(())

@@ -2,7 +2,7 @@
 //! of its own. A transaction without events is not told of.
 
 use super::Emitter;
-use crate::event::envelope::{Numbered, TransactionId};
+use crate::event::envelope::{Numbered, Op, TransactionId};
 use crate::event::identity::Origin;
 use crate::event::plan::TablePlan;
 use crate::pgoutput::message::unix_time_us;
@@ -13,9 +13,9 @@ use crate::progress::Counted;
 pub(super) const MESSAGES: &str = "message";
 
 impl Emitter {
-    /// The number of the next event of a table.
-    pub(super) fn number_of(&mut self, plan: &TablePlan) -> Result<Option<Numbered>, SessionError> {
-        if !self.setting.format.transactions {
+    /// The number of the next event of a table, if it is going to be one.
+    pub(super) fn number_of(&mut self, plan: &TablePlan, op: Op) -> Result<Option<Numbered>, SessionError> {
+        if !self.setting.format.transactions || self.setting.envelope.skips(op) {
             return Ok(None);
         }
         self.number_under(&format!("{}.{}", plan.relation().schema, plan.relation().name))

@@ -28,7 +28,7 @@ impl Emitter {
         let facts = self.desk.facts(relation.oid)?;
         let name = topic_name(&self.setting.prefix, &relation.schema, &relation.name);
         let topic = Arc::new(Topic { name, keyed: is_keyed(&relation, &facts) });
-        Ok(TablePlan::new(relation, &facts, topic, self.setting.format))
+        Ok(TablePlan::new(relation, &facts, topic, &self.setting.format))
     }
 
     /// A table with its present place in the index. What is delivered of it is kept there from the first event on, also

@@ -36,6 +36,9 @@ impl Emitter {
             self.reading.note_truncate(&table.plan);
         }
         let (Some(position), Some(split)) = (position, split) else { return Ok(()) };
+        if self.setting.envelope.skips(Op::Truncate) {
+            return Ok(()); // the index keeps what subscribers hold: a rebuild deletes it
+        }
         let by_deletes = |table: &Table| self.setting.truncate_by_deletes && table.plan.has_key();
         let (deleted, told): (Vec<_>, Vec<_>) = (0_u16..).zip(tables).partition(|(_, table)| by_deletes(table));
         // What may end a batch within this message comes first, so that nothing is sent twice after it.
@@ -52,7 +55,7 @@ impl Emitter {
             if self.skips(&table) {
                 continue;
             }
-            let numbered = self.number_of(&table.plan)?;
+            let numbered = self.number_of(&table.plan, Op::Truncate)?;
             let moment = Moment { numbered, ..moment(self.transaction.as_ref(), self.origin.as_ref(), wal_start) };
             self.setting.envelope.truncate(&mut self.batch, &table.plan, Origin::Streamed { position, part }, &moment)?;
             if let Some(Indexed { number, .. }) = table.indexed {
@@ -102,7 +105,7 @@ impl Emitter {
         let row_number = truncation.split.deleted;
         let table_number = truncation.table;
         let origin = |part| Origin::Truncated { position: truncation.position, row_number, table: table_number, key_digest, part };
-        let numbered = self.number_of(&table.plan)?;
+        let numbered = self.number_of(&table.plan, Op::Delete)?;
         let moment = Moment { numbered, ..moment(self.transaction.as_ref(), self.origin.as_ref(), truncation.wal_start) };
         self.setting.envelope.row(&mut self.batch, &table.plan, origin(0), &moment, Op::Delete, Some(Image::Key(&row)), None)?;
         self.setting.envelope.tombstone(&mut self.batch, &table.plan, origin(1), &row);

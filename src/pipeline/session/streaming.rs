@@ -59,9 +59,9 @@ impl Service {
         let durable_from = Durable::found(&progress);
         let publication_oid = progress.fingerprint.publications.first().map(|(oid, _)| *oid);
         let setting = Setting {
-            envelope: Envelope::new(identity, &system.database, &config.sink.topic_prefix, config.sink.event_bytes_max),
+            envelope: Envelope::new(identity, &system.database, &config.sink.topic_prefix, config.sink.event_bytes_max, &config.format),
             prefix: config.sink.topic_prefix.clone(),
-            format: config.format,
+            format: config.format.clone(),
             limits: config.batch,
             chunk_bytes: usize::try_from(config.rebuild.chunk_bytes).unwrap_or(usize::MAX),
             block_size: system.block_size,

@@ -296,7 +296,12 @@ impl Walgate {
     /// The committed lines of a table's topic, byte for byte.
     #[track_caller]
     pub(crate) fn lines(&self, table: &str) -> Vec<String> {
-        events::lines(self.events_directory().as_ref(), &format!("{STREAM}.{table}"))
+        self.lines_of(&format!("{STREAM}.{table}"))
+    }
+
+    /// The committed lines of a topic; none where it has no events.
+    pub(crate) fn lines_of(&self, topic: &str) -> Vec<String> {
+        events::lines(self.events_directory().as_ref(), topic)
     }
 
     pub(crate) fn events_directory(&self) -> PathBuf {
