@@ -3,6 +3,7 @@
 mod check;
 mod rebuild;
 mod run;
+mod schema;
 mod status;
 
 use std::io::IsTerminal as _;
@@ -82,6 +83,11 @@ enum Verb {
         #[arg(long)]
         detach: bool,
     },
+    /// Prints the JSON Schemas of what subscribers read: all, one by name, or that of a published table with its columns.
+    Schema {
+        /// A name in `schemas/`, such as `event`, or `schema.table`.
+        name: Option<String>,
+    },
 }
 
 /// Parses the command line and does what it says.
@@ -101,6 +107,11 @@ pub fn main() -> Exit {
     };
     let verbosity = i8::try_from(arguments.verbose.min(2)).unwrap_or(2) - i8::try_from(arguments.quiet.min(2)).unwrap_or(2);
     telemetry::set_up(arguments.log_format, verbosity, color);
+    if let Verb::Schema { name } = &arguments.verb
+        && let Some(printed) = schema::shipped(name.as_deref())
+    {
+        return said(printed);
+    }
     let config = match Config::load(&arguments.config, &arguments.settings) {
         Ok(config) => config,
         Err(error) => {
@@ -113,7 +124,12 @@ pub fn main() -> Exit {
         Verb::Check { json } => check::execute(&config, json),
         Verb::Status { json } => status::execute(&config, json),
         Verb::Rebuild { tables, resend, yes, detach } => rebuild::execute(config, tables, resend, yes, detach),
+        Verb::Schema { name } => schema::of_published(&config, &name.unwrap_or_default()),
     };
+    said(outcome)
+}
+
+fn said(outcome: anyhow::Result<Exit>) -> Exit {
     outcome.unwrap_or_else(|error| {
         // Who read our output has read enough.
         if error.downcast_ref::<std::io::Error>().is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe) {

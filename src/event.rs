@@ -7,5 +7,6 @@ pub mod digest;
 pub mod envelope;
 pub mod identity;
 pub mod plan;
+pub mod schema;
 pub mod topic;
 pub mod value;

@@ -45,6 +45,8 @@ struct Column {
     digest: ColumnDigest,
     in_identity: bool,
     in_key: bool,
+    /// Whether an event may have `null` for it.
+    is_nullable: bool,
     /// Stands for a value that an UPDATE left unchanged out of line; empty: the image does not have the column.
     unchanged: Vec<u8>,
     /// Stands for a value that an old row does not have; empty likewise.
@@ -95,8 +97,16 @@ impl TablePlan {
             if let Style::Debezium(_) = format.style {
                 value::write_filler(&kind, !facts.not_null.contains(&column.name), &mut unknown);
             }
-            let (label, digest) = (label(&column.name), ColumnDigest::new(&column.name));
-            Column { label, kind, digest, in_identity: column.in_identity, in_key: key.contains(&position), unchanged, unknown }
+            Column {
+                label: label(&column.name),
+                is_nullable: !facts.not_null.contains(&column.name) || unchanged == b"null",
+                kind,
+                digest: ColumnDigest::new(&column.name),
+                in_identity: column.in_identity,
+                in_key: key.contains(&position),
+                unchanged,
+                unknown,
+            }
         });
         let columns = columns.collect();
         let source = source_fragment(&relation.schema, &relation.name);
@@ -127,6 +137,12 @@ impl TablePlan {
     /// Names of the key's columns, in key order.
     pub fn key_names(&self) -> impl Iterator<Item = &str> {
         self.key.iter().filter_map(|&position| self.relation.columns.get(position)).map(|column| column.name.as_str())
+    }
+
+    /// Name and kind of each column, and whether an event may have `null` for it.
+    pub fn columns(&self) -> impl Iterator<Item = (&str, &Kind, bool)> {
+        let columns = self.relation.columns.iter().zip(&self.columns);
+        columns.map(|(of_relation, column)| (of_relation.name.as_str(), &column.kind, column.is_nullable))
     }
 
     /// The values of `tuple` into `row`, whatever was in it before.

@@ -24,6 +24,7 @@
 pub(super) mod array;
 pub(super) mod binary;
 pub mod debezium;
+pub mod schema;
 pub(super) mod string;
 
 use std::collections::HashMap;

@@ -9,9 +9,9 @@ use serde_json::Value;
 
 use super::json::Json;
 
-/// One of the schemas of `schemas/`.
+/// One of the schemas of `schemas/`, or one that was printed for a table.
 pub(crate) struct Schema {
-    name: &'static str,
+    name: String,
     validator: Validator,
 }
 
@@ -39,7 +39,7 @@ const REFERRED_TO: [(&str, &str); 5] = [
 ];
 
 impl Schema {
-    fn compile(name: &'static str, text: &str) -> Self {
+    pub(crate) fn compile(name: &str, text: &str) -> Self {
         let schema = closed(text);
         jsonschema::draft202012::meta::validate(&schema).unwrap_or_else(|error| panic!("`{name}` is no JSON Schema: {error}"));
         let add = |registry: RegistryBuilder<'static>, (name, text): &(&str, &str)| {
@@ -47,7 +47,7 @@ impl Schema {
         };
         let registry = REFERRED_TO.iter().fold(Registry::new(), add).prepare().expect("the schemas refer to each other only");
         let validator = jsonschema::draft202012::options().with_registry(&registry).build(&schema);
-        Self { name, validator: validator.unwrap_or_else(|error| panic!("`{name}` does not compile: {error}")) }
+        Self { name: name.to_owned(), validator: validator.unwrap_or_else(|error| panic!("`{name}` does not compile: {error}")) }
     }
 
     #[track_caller]
@@ -56,7 +56,7 @@ impl Schema {
         if !self.validator.is_valid(&value) {
             let output = self.validator.evaluate(&value);
             let list = serde_json::to_string_pretty(&output.list()).unwrap_or_default();
-            panic!("does not fit `{}.schema.json`: {json}\n{list}", self.name);
+            panic!("does not fit the schema `{}`: {json}\n{list}", self.name);
         }
     }
 

@@ -18,6 +18,7 @@ use super::json::Json;
 use super::kafka::Kafka;
 use super::kafka::reader::Reader;
 use super::postgres::Postgres;
+use super::schemas::Schema;
 use super::{process, wait};
 
 /// Prefix of all topics, name of the stream, and with `walgate_` before it of slot and publication.
@@ -302,6 +303,21 @@ impl Walgate {
     /// The committed lines of a topic; none where it has no events.
     pub(crate) fn lines_of(&self, topic: &str) -> Vec<String> {
         events::lines(self.events_directory().as_ref(), topic)
+    }
+
+    /// Whether every event of a table fits the schema that `walgate schema` prints for it.
+    #[track_caller]
+    pub(crate) fn assert_events_fit_table(&self, table: &str) {
+        let printed = self.run(&["schema", table]);
+        assert!(printed.status.success(), "`walgate schema {table}`: {}", String::from_utf8_lossy(&printed.stderr));
+        let schemas: serde_json::Value = serde_json::from_slice(&printed.stdout).expect("it prints JSON");
+        let [key, value] = ["key", "value"].map(|part| Schema::compile(table, &schemas[part].to_string()));
+        for line in self.lines_of(&format!("{}.{table}", self.topic_prefix)) {
+            let line = Json::parse(&line).expect("a line is JSON");
+            let Some(event) = line.get("value") else { continue };
+            key.assert_fits(line.get("key").unwrap_or(&Json::Null));
+            value.assert_fits(event);
+        }
     }
 
     pub(crate) fn events_directory(&self) -> PathBuf {

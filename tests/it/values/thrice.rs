@@ -73,6 +73,10 @@ pub(crate) fn read(postgres: &Postgres, database: &str, columns: &[Column], rows
     assert!(walgate.stop().success());
 
     let lines = walgate.lines("public.value");
+    // JSON values may hold halves of surrogate pairs, which no validator reads.
+    if !lines.iter().any(|line| line.contains("\\ud8")) {
+        walgate.assert_events_fit_table("public.value");
+    }
     let images: Vec<(&str, usize, &str)> = lines.iter().filter_map(|line| image(line)).collect();
     let image = |id: usize, op: &str| {
         let mut found = images.iter().filter(|(of_op, of_id, _)| *of_op == op && *of_id == id).map(|(_, _, rest)| *rest);
