@@ -240,7 +240,7 @@ fn sqlstate_advice(sqlstate: &str) -> &'static str {
         "53400" => "raise `max_replication_slots` at the source, or drop slots that nobody uses",
         "55006" => "another connection uses the slot: find it by `active_pid` in pg_replication_slots",
         "3D000" => "correct the database's name in the source's address",
-        "42501" => "grant the role REPLICATION, and SELECT on the published tables",
+        "42501" => "grant the role REPLICATION, and SELECT on the published tables (BYPASSRLS where they have row security)",
         "42704" | "55000" => "look at the slot and the publication in pg_replication_slots and pg_publication",
         code if code.starts_with("08") => LOOK_AT_SERVER,
         code if code.starts_with("28") => LOOK_AT_LOGIN,

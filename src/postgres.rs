@@ -98,6 +98,12 @@ impl SourceError {
         }
     }
 
+    /// A lock was not to be had in time.
+    #[must_use]
+    pub fn is_lock_timeout(&self) -> bool {
+        self.sqlstate() == Some("55P03")
+    }
+
     /// The SQLSTATE, where the server gave one.
     #[must_use]
     pub fn sqlstate(&self) -> Option<&str> {

@@ -263,6 +263,7 @@ mod tests {
             skip_until: Lsn::INVALID,
             counts: Counts { rows: 9, read: 4, equal: 5, ..Counts::default() },
             planned_again: 0,
+            has_incomplete_rows: false,
         }
     }
 }

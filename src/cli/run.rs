@@ -94,6 +94,7 @@ where
     });
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut hangup = signal(SignalKind::hangup())?;
 
     // Whoever asks for the status meanwhile is answered already.
     let stamp = Stamp { stream: config.stream.clone() };
@@ -121,6 +122,7 @@ where
         exit = &mut sessions => exit?,
         _ = terminate.recv() => finish(&stop, &mut sessions, &mut terminate, &mut interrupt, &config).await?,
         _ = interrupt.recv() => finish(&stop, &mut sessions, &mut terminate, &mut interrupt, &config).await?,
+        _ = hangup.recv() => finish(&stop, &mut sessions, &mut terminate, &mut interrupt, &config).await?,
         outcome = until(commands) => match finish(&stop, &mut sessions, &mut terminate, &mut interrupt, &config).await? {
             Exit::Success => outcome?,
             failure => failure,

@@ -219,10 +219,7 @@ impl Taking<'_> {
             delay: self.duration("batch.delay", Duration::ZERO)?,
             transaction_bytes_max: self.size("batch.transaction_bytes_max", 16 * MIB, 1024, 1 << 32)?,
         };
-        let store = Store {
-            directory: self.path("store.directory", "state", folder)?,
-            dedup_window: self.duration("store.dedup_window", Duration::from_hours(24))?,
-        };
+        let store = self.store(folder, &sink)?;
         let format = self.format()?;
         let rebuild = Rebuild {
             automatic: self.boolean("rebuild.automatic", true)?,
@@ -242,6 +239,14 @@ impl Taking<'_> {
         let run = Run { shutdown_timeout: self.duration("run.shutdown_timeout", Duration::from_secs(30))? };
         let tables = tables.into_iter().filter_map(|(origin, entries)| self.table(origin, entries)).collect();
         Some(Config { stream, source, sink, batch, store, format, rebuild, tables, retry, run })
+    }
+
+    fn store(&mut self, folder: &Path, sink: &Sink) -> Option<Store> {
+        let directory = self.path("store.directory", "state", folder)?;
+        if matches!(&sink.kind, SinkKind::File { directory: events, .. } if *events == directory) {
+            self.fault("store.directory", None, "is the folder of the events, too: each wants one of its own".to_owned());
+        }
+        Some(Store { directory, dedup_window: self.duration("store.dedup_window", Duration::from_hours(24))? })
     }
 
     fn tls(&mut self, folder: &Path) -> Option<tls::Keys> {

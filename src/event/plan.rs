@@ -23,6 +23,8 @@ pub struct TableFacts {
     pub types: HashMap<Oid, TypeFacts>,
     /// Names of its columns that hold no NULL.
     pub not_null: HashSet<String>,
+    /// The catalog does not know the table any more.
+    pub is_gone: bool,
 }
 
 /// The encoders of one table's rows. Made anew whenever its relation arrives.
@@ -128,10 +130,18 @@ impl TablePlan {
         !self.key.is_empty()
     }
 
-    /// Whether the columns of the key are these, in this order.
+    /// Whether the columns of the key are these, in this order, and their values are written in this form.
     #[must_use]
-    pub fn has_key_of(&self, names: &[String]) -> bool {
-        self.key_names().eq(names.iter().map(String::as_str))
+    pub fn has_key_of(&self, names: &[String], form: &str) -> bool {
+        self.key_names().eq(names.iter().map(String::as_str)) && self.key_form() == form
+    }
+
+    /// How the values of the key are written: a digest of the kinds of its columns. Another version of the program may give
+    /// another one, at the cost of rows that are sent again.
+    #[must_use]
+    pub fn key_form(&self) -> String {
+        let kinds: Vec<String> = self.key.iter().filter_map(|&position| Some(format!("{:?}", self.columns.get(position)?.kind))).collect();
+        format!("{:016x}", xxhash_rust::xxh3::xxh3_64(kinds.join(",").as_bytes()))
     }
 
     /// Names of the key's columns, in key order.

@@ -24,6 +24,9 @@ use crate::telemetry::Chain;
 /// How often the published tables are looked at: a table added without traffic is noticed this late.
 const PUBLISHED_INTERVAL: Duration = Duration::from_secs(3);
 
+/// A look of which a session has so many times as much rest after it.
+const PUBLISHED_SHARE: u32 = 50;
+
 /// How often tables that were made meanwhile are published.
 const UNPUBLISHED_INTERVAL: Duration = Duration::from_secs(15);
 
@@ -91,7 +94,7 @@ pub async fn run(
     mut questions: mpsc::UnboundedReceiver<Question>,
     inputs: Sender<Input>,
 ) -> Result<(), SourceError> {
-    let mut published = tokio::time::interval(PUBLISHED_INTERVAL);
+    let mut published = Instant::now();
     let mut unpublished = tokio::time::interval_at(Instant::now() + UNPUBLISHED_INTERVAL, UNPUBLISHED_INTERVAL);
     loop {
         let answer = tokio::select! {
@@ -117,14 +120,17 @@ pub async fn run(
                 }
                 continue;
             }
-            _ = published.tick() => {
-                let publication = publication::look(&sql, &watched.publication).await?;
-                if publication.as_ref().map(|publication| publication.oid) == watched.publication_oid {
-                    let all_operations = publication.is_some_and(|publication| publication.all_operations());
-                    let tables = publication::tables(&sql, version, &watched.publication).await?;
-                    Input::Published { tables, all_operations, next_xid: next_xid(&sql).await? }
-                } else {
-                    Input::PublicationReplaced
+            () = tokio::time::sleep_until(published) => {
+                let begun = Instant::now();
+                let looked = look_at_published(&sql, version, &watched).await;
+                // With thousands of tables a look takes its time: it is not to be what the server is busy with.
+                published = Instant::now() + PUBLISHED_INTERVAL.max(begun.elapsed() * PUBLISHED_SHARE);
+                match looked {
+                    Err(error) if error.is_lock_timeout() => {
+                        tracing::warn!(error = %Chain(&error), "the published tables cannot be looked at: one is locked");
+                        continue;
+                    }
+                    looked => looked?,
                 }
             }
         };
@@ -132,6 +138,16 @@ pub async fn run(
             return Ok(());
         }
     }
+}
+
+async fn look_at_published(sql: &Sql, version: u32, watched: &Watched) -> Result<Input, SourceError> {
+    let publication = publication::look(sql, &watched.publication).await?;
+    if publication.as_ref().map(|publication| publication.oid) != watched.publication_oid {
+        return Ok(Input::PublicationReplaced);
+    }
+    let all_operations = publication.is_some_and(|publication| publication.all_operations());
+    let tables = publication::tables(sql, version, &watched.publication).await?;
+    Ok(Input::Published { tables, all_operations, next_xid: next_xid(sql).await? })
 }
 
 async fn look_at_table(sql: &Sql, version: u32, publication: &str, oid: Oid) -> Result<Option<(CatalogTable, u64)>, SourceError> {

@@ -261,7 +261,10 @@ impl Emitter {
                 }
             }
             Input::Chunk(number, answer) => self.chunk_was_read(number, answer?)?,
-            Input::Table(number, answer) => self.table_was_looked_at(number, (*answer)?)?,
+            Input::Table(number, answer) => match *answer {
+                Err(error) if error.is_lock_timeout() => self.table_is_locked(number),
+                answer => self.table_was_looked_at(number, answer?)?,
+            },
             Input::Published { tables, all_operations, next_xid } => self.published_tables(tables, all_operations, next_xid),
             Input::PublicationReplaced => return Err(SessionError::PublicationReplaced),
             Input::Snapshot(snapshot) => {

@@ -7,7 +7,7 @@ mod rereads;
 mod sweep;
 mod tables;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -33,6 +33,8 @@ const RETAKE: Duration = Duration::from_millis(100);
 /// server is nudged.
 const ASK: Duration = Duration::from_millis(20);
 const NUDGE: Duration = Duration::from_secs(1);
+/// Until a table that was locked is looked at again.
+const LOCKED_PAUSE: Duration = Duration::from_secs(2);
 /// A table without a key is read in one piece, held in memory: the greatest.
 const KEYLESS_BYTES_MAX: usize = 1024 * 1024 * 1024;
 /// Times a table may be planned again in one reading.
@@ -46,6 +48,8 @@ pub struct Reading {
     asked: u64,
     /// Topics of done tables that have rows known only in part, perhaps.
     incomplete: BTreeSet<String>,
+    /// Topics of tables that are not to be looked at before.
+    later: BTreeMap<String, Instant>,
 }
 
 struct Current {
@@ -80,6 +84,10 @@ impl Reading {
         let Some(current) = &self.current else { return false };
         let keyless = current.table.as_ref().is_some_and(|table| !table.plan.has_key());
         keyless && current.chunk.as_ref().is_some_and(|chunk| chunk.retake_at.is_none())
+    }
+
+    pub(in crate::pipeline) fn look_later(&mut self, topic: &str, pause: Duration) {
+        self.later.insert(topic.to_owned(), Instant::now() + pause);
     }
 
     fn notes_of(&mut self, plan: &TablePlan) -> Option<&mut Notes> {
@@ -121,12 +129,7 @@ impl Reading {
     }
 
     /// What `status` tells of it.
-    pub fn show(
-        &self,
-        status: &mut crate::admin::board::Status,
-        progress: &Progress,
-        journals: &std::collections::BTreeMap<String, TableJournal>,
-    ) {
+    pub fn show(&self, status: &mut crate::admin::board::Status, progress: &Progress, journals: &BTreeMap<String, TableJournal>) {
         // A rebuild that began after what is delivered has not ended.
         let begun = journals.values().filter(|table| table.rebuild <= progress.rebuilds);
         status.show_rebuild(progress.rebuild.as_ref(), begun);
@@ -143,9 +146,13 @@ impl Emitter {
             return Ok(false); // what the journals say is of the slot before, until its tables are listed
         }
         if self.reading.current.is_none() {
-            let under_way = self.journals.values().find(|journal| is_under_way(journal));
-            let next = if let Some(journal) = under_way {
+            let now = Instant::now();
+            self.reading.later.retain(|_, at| *at > now);
+            let is_due = |journal: &&TableJournal| is_under_way(journal) && !self.reading.later.contains_key(&journal.topic);
+            let next = if let Some(journal) = self.journals.values().find(is_due) {
                 Some((journal.topic.clone(), journal.oid))
+            } else if self.journals.values().any(is_under_way) {
+                return Ok(false);
             } else {
                 self.end_rebuild()?;
                 self.next_incomplete()?
@@ -326,6 +333,15 @@ impl Emitter {
         Ok(())
     }
 
+    /// The table could not be looked at for a lock that somebody holds: others come first.
+    pub(super) fn table_is_locked(&mut self, number: u64) {
+        if let Some(current) = self.reading.current.take_if(|_| number == self.reading.asked) {
+            let waiting_for = format!("`{}` to be looked at: it is locked", current.topic);
+            self.board.update(|status| status.waiting_for = Some(waiting_for));
+            self.reading.look_later(&current.topic, LOCKED_PAUSE);
+        }
+    }
+
     /// The answer to [`Question::Table`]: the table is planned, or goes on where its journal says.
     pub(super) fn table_was_looked_at(&mut self, number: u64, catalog: Option<(CatalogTable, u64)>) -> Result<(), SessionError> {
         if number != self.reading.asked {
@@ -346,7 +362,8 @@ impl Emitter {
         let keyed = is_keyed(&catalog.relation, &catalog.facts);
         let plan =
             TablePlan::new(catalog.relation.clone(), &catalog.facts, Arc::new(Topic { name: topic.clone(), keyed }), &self.setting.format);
-        if journal.step != TableStep::Waiting && self.indexes.get(&topic).is_some_and(|record| !plan.has_key_of(&record.key)) {
+        if journal.step != TableStep::Waiting && self.indexes.get(&topic).is_some_and(|record| !plan.has_key_of(&record.key, &record.form))
+        {
             self.see_to_its_key(&plan);
             return Ok(());
         }
@@ -371,6 +388,7 @@ impl Emitter {
         if let Some(current) = self.reading.current.as_mut() {
             current.table = Some(Planned { catalog: Arc::new(catalog), plan: Arc::new(plan) });
         }
+        self.board.update(|status| status.waiting_for = None);
         self.refresh_topic(&topic)
     }
 
@@ -378,9 +396,10 @@ impl Emitter {
     fn begin_table(&mut self, plan: &TablePlan) -> bool {
         let topic = &plan.topic().name;
         let record = self.index_of(plan);
-        if !plan.has_key_of(&record.key) {
+        if !plan.has_key_of(&record.key, &record.form) {
             record.complete = false;
             record.key = plan.key_names().map(str::to_owned).collect();
+            record.form = plan.key_form();
         }
         let record = record.clone();
         self.index.building.put_index(topic, record.clone());

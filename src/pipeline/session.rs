@@ -90,7 +90,14 @@ impl Service {
         let system = system::look(&sql, &mut wire).await?;
         let mut left_out = BTreeSet::new();
         if config.source.create && !system.in_recovery {
-            publication::see_to(&sql, system.version, &config.source.publication, &config.source.tables, &mut left_out).await?;
+            let seen = publication::see_to(&sql, system.version, &config.source.publication, &config.source.tables, &mut left_out).await;
+            if let Err(error) = seen {
+                // The tables that are published already are streamed, whatever may not be done for others.
+                if publication::look(&sql, &config.source.publication).await?.is_none() {
+                    return Err(error.into());
+                }
+                tracing::warn!(error = %Chain(&error), "new tables cannot be published");
+            }
         }
         let seen_in_sink = if self.take_over {
             let seen = self.settle().await?;

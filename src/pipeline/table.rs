@@ -17,6 +17,8 @@ pub struct Table {
     pub indexed: Option<Indexed>,
     /// Transactions already contained in a reading of the whole table.
     pub skip: Option<Skip>,
+    /// It was dropped since: it will not be read any more.
+    pub is_gone: bool,
 }
 
 /// How streamed events enter the row index.

@@ -3,7 +3,7 @@
 //! The catalog is asked when a relation arrives in the stream, so it may already be newer than the change. Names
 //! and types come from the Relation message; only the order of the key, domains and array elements come from here.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use xxhash_rust::xxh3::xxh3_128;
 
@@ -59,7 +59,7 @@ pub async fn facts(sql: &Sql, oid: Oid) -> Result<TableFacts, SourceError> {
             // The identity index; else the primary key; with REPLICA IDENTITY FULL any index that tells rows apart.
             &format!(
                 "SELECT a.attname FROM (SELECT i.indkey, i.indnkeyatts, i.indrelid FROM pg_index i JOIN pg_class c ON c.oid = i.indrelid \
-                 WHERE i.indrelid = {oid} AND i.indislive AND (i.indisreplident AND c.relreplident = 'i' OR i.indisprimary AND c.relreplident <> 'i' \
+                 WHERE i.indrelid = {oid} AND i.indislive AND (i.indisreplident AND c.relreplident = 'i' OR i.indisprimary AND i.indimmediate AND c.relreplident <> 'i' \
                    OR c.relreplident = 'f' AND i.indisunique AND i.indimmediate AND i.indisvalid AND i.indpred IS NULL AND i.indexprs IS NULL \
                      AND NOT EXISTS (SELECT FROM pg_attribute n WHERE n.attrelid = i.indrelid AND n.attnum = ANY (i.indkey) AND NOT n.attnotnull)) \
                  ORDER BY i.indisprimary DESC, i.indexrelid LIMIT 1) k \
@@ -93,14 +93,20 @@ pub async fn facts(sql: &Sql, oid: Oid) -> Result<TableFacts, SourceError> {
         };
         by_oid.insert(Oid::new(row.parsed("type")?), facts);
     }
-    let not_null = sql
+    let columns = sql
         .rows(
             "look for columns without NULL",
-            &format!("SELECT attname FROM pg_attribute WHERE attrelid = {oid} AND attnum > 0 AND attnotnull"),
+            &format!(
+                "SELECT a.attname FROM pg_class c LEFT JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND a.attnotnull \
+                 WHERE c.oid = {oid}"
+            ),
         )
         .await?;
-    let not_null = not_null.iter().map(|row| Ok(row.text("attname")?.to_owned())).collect::<Result<_, SourceError>>()?;
-    Ok(TableFacts { key, types: by_oid, not_null })
+    let mut not_null = HashSet::new();
+    for column in &columns {
+        not_null.extend(column.optional("attname")?.map(str::to_owned));
+    }
+    Ok(TableFacts { key, types: by_oid, not_null, is_gone: columns.is_empty() })
 }
 
 /// A published table with everything that reading it needs; `None` where it is gone, or not published any more.

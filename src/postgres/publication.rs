@@ -64,7 +64,8 @@ pub async fn look(sql: &Sql, name: &str) -> Result<Option<Publication>, SourceEr
 /// # Errors
 /// The server's.
 pub async fn tables(sql: &Sql, version: u32, name: &str) -> Result<Vec<PublishedTable>, SourceError> {
-    // A table dropped from the publication and added again has another row in pg_publication_rel, as has its schema.
+    // A table dropped from the publication and added again has another row in pg_publication_rel, as has its schema; and the
+    // publication is another version of its row once its operations were altered, though they are as they were.
     let (columns, rows, schemas) = match version {
         150_000.. => (
             "r.prattrs::text",
@@ -75,7 +76,7 @@ pub async fn tables(sql: &Sql, version: u32, name: &str) -> Result<Vec<Published
     };
     let statement = format!(
         "SELECT c.oid, t.schemaname, t.tablename, concat_ws('|', \
-           concat_ws(' ', p.pubinsert, p.pubupdate, p.pubdelete, p.pubtruncate, p.pubviaroot), {rows}, \
+           concat_ws(' ', p.xmin, p.pubinsert, p.pubupdate, p.pubdelete, p.pubtruncate, p.pubviaroot), {rows}, \
            (WITH family AS (SELECT f.oid, f.relnamespace FROM pg_class f WHERE f.oid = c.oid OR f.oid IN (SELECT relid FROM pg_partition_ancestors(c.oid))) \
             SELECT string_agg(entry, '|' ORDER BY entry) FROM ( \
               SELECT concat_ws(' ', 'table', r.oid, {columns}) AS entry FROM pg_publication_rel r \
@@ -218,17 +219,27 @@ pub fn options(version: u32) -> &'static str {
 }
 
 /// An SQL expression: whether the rows of `table` (an alias of `pg_class`) can be told apart, so that the server takes its
-/// UPDATE and DELETE once `publication` publishes it. From 18 on, a replica identity must not have generated columns
-/// that are not published, and virtual ones never are.
+/// UPDATE and DELETE once `publication` publishes it. Of a partitioned table its leaves', which the server asks. From 18
+/// on, a replica identity must not have generated columns that are not published, and virtual ones never are.
 #[must_use]
 pub fn identifiable(table: &str, publication: &str) -> String {
+    format!(
+        "({} AND NOT EXISTS (SELECT FROM pg_partition_tree({table}.oid) part JOIN pg_class leaf ON leaf.oid = part.relid \
+           WHERE part.isleaf AND leaf.oid <> {table}.oid AND NOT {}))",
+        has_identity(table, publication),
+        has_identity("leaf", publication)
+    )
+}
+
+fn has_identity(table: &str, publication: &str) -> String {
+    // A key whose check may be put off is none: two rows may have it for a while.
     format!(
         "CASE {table}.relreplident WHEN 'n' THEN false \
            WHEN 'f' THEN current_setting('server_version_num')::int < 180000 OR NOT EXISTS ( \
              SELECT FROM pg_attribute g WHERE g.attrelid = {table}.oid AND g.attgenerated <> '' AND NOT g.attisdropped \
              AND (g.attgenerated = 'v' OR EXISTS (SELECT FROM pg_publication o WHERE o.pubname = {} AND to_jsonb(o) ->> 'pubgencols' = 'n'))) \
            WHEN 'i' THEN EXISTS (SELECT FROM pg_index i WHERE i.indrelid = {table}.oid AND i.indisreplident) \
-           ELSE EXISTS (SELECT FROM pg_index i WHERE i.indrelid = {table}.oid AND i.indisprimary) END",
+           ELSE EXISTS (SELECT FROM pg_index i WHERE i.indrelid = {table}.oid AND i.indisprimary AND i.indimmediate) END",
         quote_literal(publication)
     )
 }
@@ -240,5 +251,6 @@ pub fn add_statement(name: &str, tables: &[&Wanted]) -> String {
 }
 
 fn table_list(tables: &[&Wanted]) -> String {
-    tables.iter().map(|table| quote_table(&table.schema, &table.name)).collect::<Vec<_>>().join(", ")
+    // Without the tables that inherit from it, which are judged by themselves.
+    tables.iter().map(|table| format!("ONLY {}", quote_table(&table.schema, &table.name))).collect::<Vec<_>>().join(", ")
 }

@@ -26,6 +26,9 @@ impl Drop for Sql {
     }
 }
 
+/// Tables are locked for moments only, to look at their size and to publish them.
+const LOCK_TIMEOUT: &str = "2s";
+
 impl Sql {
     /// Connects to the first host of `address` that answers, with the fixed settings.
     ///
@@ -48,6 +51,8 @@ impl Sql {
                 let (client, connection) = connecting.map_err(|source| SourceError::refused("connect to PostgreSQL", source))?;
                 let sql = Self::drive(client, connection);
                 sql.run("set the later settings", LATER_SETTINGS).await?;
+                // Whoever alters a table does not hold up what is asked of others.
+                sql.run("set how long locks are waited for", &format!("SET lock_timeout = '{LOCK_TIMEOUT}'")).await?;
                 Ok(sql)
             };
             match tokio::time::timeout(timeout, attempt).await {

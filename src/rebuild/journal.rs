@@ -91,6 +91,9 @@ pub struct TableJournal {
     pub counts: Counts,
     /// Times it was planned again in this reading.
     pub planned_again: u32,
+    /// Rows that subscribers know only in part are on the re-read list, or were a moment ago.
+    #[serde(default)]
+    pub has_incomplete_rows: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

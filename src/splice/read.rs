@@ -121,7 +121,9 @@ impl Reader {
         let (snapshot, insert_lsn) = self.take_snapshot(wire).await?;
         if !request.must_see.is_met_by(&snapshot) {
             wire.query("give up a chunk", "COMMIT").await?;
-            return Ok(Answer::Retake { why: "transactions already in the log are not visible yet" });
+            return Ok(Answer::Retake {
+                why: "transactions already in the log are not visible yet: the oldest in pg_stat_activity (by backend_xid and backend_xmin, of any database) or in pg_prepared_xacts holds it up",
+            });
         }
         let statement = fingerprint_statement(self.system.version, &self.publication, request.table.relation.oid);
         let seen = wire.query("look at what the plan rests on", &statement).await?;

@@ -42,6 +42,9 @@ pub struct IndexRecord {
     pub complete: bool,
     /// Columns of the key, in key order. Other columns make other keys, so another index.
     pub key: Vec<String>,
+    /// How its values are written: a digest. Written otherwise, the same rows have other keys.
+    #[serde(default)]
+    pub form: String,
 }
 
 impl IndexRecord {

@@ -181,7 +181,7 @@ fn an_adopted_store_has_the_sinks_progress_no_window_and_no_index_to_trust() {
     let folder = TempDir::new().unwrap();
     let store = open(folder.path());
     let mut changes = put(b"a", 1);
-    let index = IndexRecord { number: TOPIC, complete: true, key: vec!["id".to_owned()] };
+    let index = IndexRecord { number: TOPIC, complete: true, key: vec!["id".to_owned()], form: String::new() };
     changes.put_index("shop.public.a", index.clone());
     for lsn in [0, 0x100, u64::MAX] {
         changes.put_transaction(Lsn::new(lsn), record(1));

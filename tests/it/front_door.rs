@@ -56,7 +56,7 @@ fn check_names_each_missing_right_with_the_statement_that_mends_it_and_changes_n
         "ALTER ROLE \"plain\" BYPASSRLS",
         "GRANT SELECT ON \"public\".\"split_1\" TO \"plain\"",
         "\"public\".\"log\" has no usable replica identity and is left out",
-        "ALTER PUBLICATION \"part\" ADD TABLE \"public\".\"item\"",
+        "ALTER PUBLICATION \"part\" ADD TABLE ONLY \"public\".\"item\"",
     ] {
         assert!(said.contains(expect), "`{expect}` is missing from:\n{said}");
     }

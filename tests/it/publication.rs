@@ -47,6 +47,83 @@ fn a_table_that_was_not_published_for_a_while_is_brought_back_by_its_differences
     assert_eq!(differences(&walgate, &before, &postgres), 2);
 }
 
+/// Alike before and after, while nobody looked.
+#[test]
+fn operations_that_were_not_published_for_a_while_are_brought_back_by_the_differences() {
+    let postgres = Postgres::start();
+    let mut walgate = streaming(&postgres);
+    assert!(walgate.stop().success());
+    let before = walgate.events();
+    postgres.sql(&format!("ALTER PUBLICATION {SLOT} SET (publish = 'insert')"));
+    postgres.sql(CHANGES);
+    postgres.sql(&format!("ALTER PUBLICATION {SLOT} SET (publish = 'insert, update, delete, truncate')"));
+    walgate.start_again();
+    walgate.wait_for_rebuild(2);
+    walgate.wait_until_caught_up(&postgres);
+    assert_eq!(differences(&walgate, &before, &postgres), 10 + 2 * 5 + 1);
+}
+
+#[test]
+fn a_table_without_a_log_for_a_while_is_brought_back_by_its_differences() {
+    let postgres = Postgres::start();
+    postgres.sql(ITEMS);
+    postgres.sql(&format!("CREATE PUBLICATION {SLOT} FOR ALL TABLES WITH (publish_via_partition_root)"));
+    let mut walgate = Walgate::of(&postgres).tables(&[]).set("source.url", postgres.url_superuser("shop")).start();
+    walgate.wait_for_rebuild(1);
+    let before = walgate.events();
+    postgres.sql("ALTER TABLE item SET UNLOGGED");
+    postgres.sql(CHANGES);
+    walgate.wait_for("it is seen", |status| status.get("state").is_some());
+    // It has been looked at once every table that is published has been.
+    postgres.sql("CREATE TABLE later (id int PRIMARY KEY)");
+    walgate.wait_for_rebuild(2);
+    postgres.sql("ALTER TABLE item SET LOGGED");
+    walgate.wait_for_rebuild(3);
+    walgate.wait_until_caught_up(&postgres);
+    assert_eq!(differences(&walgate, &before, &postgres), 10 + 2 * 5 + 1);
+}
+
+/// Its application could not UPDATE nor DELETE any more.
+#[test]
+fn what_publishing_would_harm_is_left_out() {
+    let postgres = Postgres::start();
+    postgres.sql(ITEMS);
+    postgres.sql(
+        "CREATE TABLE put_off (id int PRIMARY KEY DEFERRABLE);
+         CREATE TABLE parent (id int PRIMARY KEY); CREATE TABLE child () INHERITS (parent);
+         CREATE TABLE root (id int) PARTITION BY RANGE (id); ALTER TABLE root REPLICA IDENTITY FULL;
+         CREATE TABLE leaf PARTITION OF root DEFAULT",
+    );
+    let mut walgate = Walgate::of(&postgres).start();
+    walgate.wait_for_rebuild(1);
+    for table in ["put_off", "child", "root", "leaf", "parent"] {
+        postgres.sql(&format!("INSERT INTO {table} VALUES (1); UPDATE {table} SET id = 2; DELETE FROM {table}"));
+    }
+    walgate.wait_until_caught_up(&postgres);
+    assert_eq!(walgate.events().of("public.parent").len(), 1 + 3 + 2, "the parent is published, without its child");
+}
+
+/// Meanwhile the others go on, and no backend of ours stays behind.
+#[test]
+fn a_table_that_is_locked_holds_up_no_other() {
+    let postgres = Postgres::start();
+    let mut walgate = streaming(&postgres);
+    let lock = postgres.session();
+    lock.sql("CREATE TABLE made (id int PRIMARY KEY)");
+    lock.sql("BEGIN; LOCK TABLE made IN SHARE MODE; LOCK TABLE other IN ACCESS EXCLUSIVE MODE");
+    // Tables are looked at every few seconds, and those that were made are published every quarter of a minute.
+    let begun = std::time::Instant::now();
+    while begun.elapsed() < std::time::Duration::from_secs(20) {
+        postgres.sql("UPDATE item SET name = name || '.' WHERE id = 1");
+        walgate.wait_until_caught_up(&postgres);
+    }
+    assert_eq!(walgate.status().unwrap().get("last_error"), None);
+    lock.sql("COMMIT; INSERT INTO made VALUES (1)");
+    walgate.wait_for_rebuild(2);
+    walgate.events().assert_equals_table(&postgres, "public.made");
+    assert!(!walgate.stderr().contains("session ended"), "{}", walgate.stderr());
+}
+
 #[test]
 fn rows_that_a_new_row_filter_leaves_out_are_deleted_for_subscribers() {
     let postgres = Postgres::start();

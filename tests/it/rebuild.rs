@@ -3,7 +3,7 @@
 use super::lab::events::Events;
 use super::lab::json::Json;
 use super::lab::postgres::Postgres;
-use super::lab::walgate::{SLOT, Walgate};
+use super::lab::walgate::{PATIENCE, SLOT, Walgate};
 
 pub(super) fn table(postgres: &Postgres) {
     postgres.sql("CREATE TABLE item (id int PRIMARY KEY, name text, note text)");
@@ -121,4 +121,22 @@ fn a_state_folder_that_was_lost_repeats_nothing_and_its_index_is_complete_again(
     walgate.wait_for_state("streaming");
     walgate.wait_until_caught_up(&postgres);
     assert_only_the_differences(&before, &walgate.events(), &postgres);
+}
+
+/// What is read again are other events: none comes twice under one id.
+#[test]
+fn a_state_folder_lost_in_the_middle_of_a_load_sends_no_event_twice() {
+    let postgres = Postgres::start();
+    table(&postgres);
+    let mut walgate = Walgate::of(&postgres).set("rebuild.chunk_bytes", "32KiB").fault("rebuild.placed*4").start();
+    walgate.wait_exit(PATIENCE);
+    std::fs::remove_dir_all(walgate.state_directory()).unwrap();
+    walgate.start_again();
+    walgate.wait_for_rebuild(1);
+    walgate.wait_until_caught_up(&postgres);
+    let events = walgate.events();
+    events.assert_no_duplicate_ids();
+    events.assert_order_rises_per_key();
+    events.assert_equals_table(&postgres, "public.item");
+    assert!(events.of("public.item").len() > 1000, "some rows were sent before");
 }

@@ -10,6 +10,7 @@ use super::lab::walgate::{Plan, SLOT, Walgate};
 
 mod altered;
 mod incomplete;
+mod key_gone;
 mod keyless;
 mod keys;
 mod large;

@@ -45,7 +45,12 @@ fn plan(key: &[&str]) -> TablePlan {
         identity: ReplicaIdentity::Default,
         columns: vec![column("id", 20, key.contains(&"id")), column("note", 25, false), column("total", 1700, false)],
     };
-    let facts = TableFacts { key: key.iter().map(|&name| name.to_owned()).collect(), types: HashMap::new(), not_null: HashSet::new() };
+    let facts = TableFacts {
+        key: key.iter().map(|&name| name.to_owned()).collect(),
+        types: HashMap::new(),
+        not_null: HashSet::new(),
+        is_gone: false,
+    };
     let topic = Topic { name: "shop.public.orders".to_owned(), keyed: !key.is_empty() };
     TablePlan::new(relation, &facts, Arc::new(topic), &Format::default())
 }

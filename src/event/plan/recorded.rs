@@ -39,7 +39,7 @@ fn columns_of(old: &OldTuple<'_>) -> Columns {
 
 #[test]
 fn what_a_server_sent_is_decoded_and_shown_as_expected() {
-    let facts = TableFacts { key: vec!["part".to_owned(), "id".to_owned()], types: types(), not_null: HashSet::new() };
+    let facts = TableFacts { key: vec!["part".to_owned(), "id".to_owned()], types: types(), not_null: HashSet::new(), is_gone: false };
     let topic = Arc::new(Topic { name: "shop.public.types".to_owned(), keyed: true });
     let mut plan = None;
     let mut shown = String::new();

@@ -11,7 +11,12 @@ fn column(name: &str, type_oid: u32, in_identity: bool) -> RelationColumn {
 
 fn plan_of(columns: Vec<RelationColumn>, identity: ReplicaIdentity, key: &[&str]) -> TablePlan {
     let relation = Relation { oid: Oid::new(16_385), schema: "public".to_owned(), name: "orders".to_owned(), identity, columns };
-    let facts = TableFacts { key: key.iter().map(|&name| name.to_owned()).collect(), types: HashMap::new(), not_null: HashSet::new() };
+    let facts = TableFacts {
+        key: key.iter().map(|&name| name.to_owned()).collect(),
+        types: HashMap::new(),
+        not_null: HashSet::new(),
+        is_gone: false,
+    };
     let topic = Topic { name: "shop.public.orders".to_owned(), keyed: !key.is_empty() };
     TablePlan::new(relation, &facts, Arc::new(topic), &Format::default())
 }

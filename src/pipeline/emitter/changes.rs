@@ -33,7 +33,7 @@ impl Emitter {
 
     /// Whether the reading of a table without a key contains the present transaction, or is going to.
     pub(super) fn skips(&self, table: &Table) -> bool {
-        if !table.plan.has_key() && self.is_going_to_be_read(&table.plan) {
+        if !table.plan.has_key() && !table.is_gone && self.is_going_to_be_read(&table.plan) {
             return true;
         }
         let Some(skip) = &table.skip else { return false };

@@ -13,29 +13,50 @@ use crate::pipeline::table::{Indexed, Skip, Table};
 use crate::rebuild::journal::{Mode, TableJournal, TableStep};
 use crate::store::index::{IndexRecord, TopicNumber};
 
+/// A relation with what the catalog says of it.
+struct Described {
+    plan: TablePlan,
+    /// The plan has the key that the table had: the catalog knows of none.
+    has_lost_its_key: bool,
+    is_gone: bool,
+}
+
 impl Emitter {
     pub(super) fn relation(&mut self, relation: Relation) -> Result<(), SessionError> {
         self.reading.relation_came(&relation);
-        let plan = self.plan(relation)?;
-        self.see_to_its_key(&plan);
-        self.see_to_its_name(&plan);
-        let table = self.table(plan)?;
+        let described = self.described(relation)?;
+        if described.has_lost_its_key {
+            self.see_to_its_lost_key(&described.plan);
+        } else {
+            self.see_to_its_key(&described.plan);
+        }
+        self.see_to_its_name(&described.plan);
+        let table = self.table(described)?;
         self.tables.insert(table);
         Ok(())
     }
 
-    fn plan(&self, relation: Relation) -> Result<TablePlan, SessionError> {
-        let facts = self.desk.facts(relation.oid)?;
+    fn described(&self, relation: Relation) -> Result<Described, SessionError> {
+        let mut facts = self.desk.facts(relation.oid)?;
         let name = topic_name(&self.setting.prefix, &relation.schema, &relation.name);
+        // Where only the catalog tells the key, it is that of now, and the change may be from before: what has no key any
+        // more, or is gone, goes on under the one that it had, until it is looked at.
+        let had = self.indexes.get(&name).map(|record| &record.key).filter(|key| !key.is_empty());
+        let has = |name: &String| relation.columns.iter().any(|column| column.name == *name);
+        let had = had.filter(|key| !is_keyed(&relation, &facts) && key.iter().all(has)).cloned();
+        let has_lost_its_key = had.is_some() && !facts.is_gone;
+        facts.key = had.unwrap_or(facts.key);
         let topic = Arc::new(Topic { name, keyed: is_keyed(&relation, &facts) });
-        Ok(TablePlan::new(relation, &facts, topic, &self.setting.format))
+        let is_gone = facts.is_gone;
+        let plan = TablePlan::new(relation, &facts, topic, &self.setting.format);
+        Ok(Described { plan, has_lost_its_key, is_gone })
     }
 
     /// A table with its present place in the index. What is delivered of it is kept there from the first event on, also
     /// while it waits to be read: the log may be lost before it is.
-    fn table(&mut self, plan: TablePlan) -> Result<Table, SessionError> {
+    fn table(&mut self, Described { plan, is_gone, .. }: Described) -> Result<Table, SessionError> {
         let record = self.index_of(&plan);
-        let is_its_own = plan.has_key() && plan.has_key_of(&record.key);
+        let is_its_own = plan.has_key() && plan.has_key_of(&record.key, &record.form);
         let number = record.number;
         let journal = self.journals.get(&plan.topic().name);
         let indexed = is_its_own.then(|| Indexed {
@@ -52,7 +73,7 @@ impl Emitter {
             }),
             _ => None,
         };
-        Ok(Table { plan, indexed, skip })
+        Ok(Table { plan, indexed, skip, is_gone })
     }
 
     /// The index of its topic. One that begins is complete where nothing was delivered before it: where a reading
@@ -64,7 +85,8 @@ impl Emitter {
         let not_begun = |journal: &TableJournal| journal.step == TableStep::Waiting && journal.mode == Mode::Differences && !of_operator;
         self.indexes.entry(topic.clone()).or_insert_with(|| {
             let complete = plan.has_key() && self.journals.get(topic).is_none_or(not_begun);
-            let record = IndexRecord { number, complete, key: plan.key_names().map(str::to_owned).collect() };
+            let key = plan.key_names().map(str::to_owned).collect();
+            let record = IndexRecord { number, complete, key, form: plan.key_form() };
             self.index.building.put_index(topic, record.clone());
             record
         })
@@ -83,8 +105,8 @@ impl Emitter {
     /// The journal of a topic's table changed: what its tables do with the index follows.
     pub(in crate::pipeline) fn refresh_topic(&mut self, topic: &str) -> Result<(), SessionError> {
         for table in self.tables.take_topic(topic) {
-            let plan = self.plan(table.plan.relation().clone())?;
-            let table = self.table(plan)?;
+            let described = self.described(table.plan.relation().clone())?;
+            let table = self.table(described)?;
             self.tables.insert(table);
         }
         Ok(())

@@ -15,6 +15,7 @@ impl Emitter {
     pub(in crate::pipeline) fn row_is_incomplete(&mut self, topic: &str) {
         if !self.reading.incomplete.contains(topic) {
             self.reading.incomplete.insert(topic.to_owned());
+            self.note_incomplete(topic, true);
             self.show_incomplete();
         }
     }
@@ -22,7 +23,16 @@ impl Emitter {
     /// No row of this topic is, or none that could be read.
     pub(super) fn rows_are_whole(&mut self, topic: &str) {
         if self.reading.incomplete.remove(topic) {
+            self.note_incomplete(topic, false);
             self.show_incomplete();
+        }
+    }
+
+    /// In the journal, which the sink keeps, too.
+    fn note_incomplete(&mut self, topic: &str, are_some: bool) {
+        if let Some(journal) = self.journals.get_mut(topic).filter(|journal| journal.has_incomplete_rows != are_some) {
+            journal.has_incomplete_rows = are_some;
+            self.changed.insert(topic.to_owned());
         }
     }
 

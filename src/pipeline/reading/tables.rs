@@ -1,6 +1,8 @@
 //! Which tables are read, and why: the publication, the operator and the tables themselves ask for it. The marks that
 //! tell subscribers of it.
 
+use std::time::Duration;
+
 use crate::admin::control::Verdict;
 use crate::event::plan::TablePlan;
 use crate::event::topic::topic_name;
@@ -13,11 +15,21 @@ use crate::progress::Placed;
 use crate::rebuild::journal::{Counts, Mode, RebuildJournal, RebuildStep, TableJournal, TableStep};
 use crate::rebuild::mark;
 
+/// A key that is dropped is often made again at once.
+const KEY_GRACE: Duration = Duration::from_secs(10);
+
 impl Emitter {
     /// What the publication publishes now: tables of a rebuild that are not listed yet, and tables not seen before.
     pub(in crate::pipeline) fn published_tables(&mut self, tables: Vec<PublishedTable>, all_operations: bool, next_xid: u64) {
         self.all_operations = all_operations;
         self.published = tables;
+        // What is not published now has missed changes, should it be published again.
+        let absent =
+            |journal: &&mut TableJournal| !journal.terms.is_empty() && !self.published.iter().any(|table| table.oid == journal.oid);
+        for journal in self.journals.values_mut().filter(absent) {
+            journal.terms.clear();
+            self.changed.insert(journal.topic.clone());
+        }
         let unlisted = self
             .progress
             .rebuild
@@ -64,7 +76,12 @@ impl Emitter {
             for table in self.published.clone() {
                 let topic = topic_name(&self.setting.prefix, &table.schema, &table.name);
                 let lacking = incomplete.contains(&topic) || !self.indexes.contains_key(&topic);
-                if lacking && self.journals.get(&topic).is_some_and(|journal| journal.step == TableStep::Done) {
+                let done = self.journals.get(&topic).filter(|journal| lacking && journal.step == TableStep::Done);
+                if done.is_some_and(|journal| journal.has_incomplete_rows) {
+                    // Which ones, only the state folder knew.
+                    let id = self.rebuild_id("rows_incomplete", "the state folder was lost while rows were known only in part");
+                    self.start_table(&table, &topic, id, Mode::Resend, 0);
+                } else if done.is_some() {
                     let id = self.rebuild_id("index_incomplete", "the state folder was lost or is not that of the events");
                     self.start_table(&table, &topic, id, Mode::Index, 0);
                 }
@@ -101,7 +118,10 @@ impl Emitter {
 
     /// Whether its rows are sent when it is read next.
     fn is_to_be_sent(&self, table: &PublishedTable, topic: &str) -> bool {
-        self.is_known(table, topic) || !self.setting.not_loaded.contains(&format!("{}.{}", table.schema, table.name))
+        let is_loaded = !self.setting.not_loaded.contains(&format!("{}.{}", table.schema, table.name));
+        // One whose index was not made yet was never sent.
+        let is_indexed = |journal: &TableJournal| journal.mode != Mode::Index || journal.step == TableStep::Done;
+        is_loaded || self.is_known(table, topic) && self.journals.get(topic).is_some_and(is_indexed)
     }
 
     /// The rebuild under way, or a new one for this reason.
@@ -147,6 +167,7 @@ impl Emitter {
             skip_until: Lsn::INVALID,
             counts: Counts::default(),
             planned_again: 0,
+            has_incomplete_rows: self.journals.get(topic).is_some_and(|journal| journal.has_incomplete_rows),
         };
         self.journals.insert(topic.to_owned(), journal);
         self.changed.insert(topic.to_owned());
@@ -227,7 +248,7 @@ impl Emitter {
     /// hold under the old key is theirs to drop; the end mark says that nothing was swept.
     pub(in crate::pipeline) fn see_to_its_key(&mut self, plan: &TablePlan) {
         let topic = plan.topic().name.clone();
-        let Some(record) = self.indexes.get_mut(&topic).filter(|record| !plan.has_key_of(&record.key)) else { return };
+        let Some(record) = self.indexes.get_mut(&topic).filter(|record| !plan.has_key_of(&record.key, &record.form)) else { return };
         record.complete = false;
         self.index.building.put_index(&topic, record.clone());
         // One that waits is read so; of another table under the name, the publication tells.
@@ -237,6 +258,18 @@ impl Emitter {
             PublishedTable { oid: journal.oid, schema: journal.schema.clone(), name: journal.name.clone(), terms: journal.terms.clone() };
         let id = self.rebuild_id("key_changed", &format!("the key of `{}.{}` is another one", table.schema, table.name));
         self.start_table(&table, &topic, id, Mode::Resend, 0);
+    }
+
+    /// A table whose key is gone is looked at: it may have another by then.
+    pub(in crate::pipeline) fn see_to_its_lost_key(&mut self, plan: &TablePlan) {
+        let topic = plan.topic().name.clone();
+        let done = |journal: &&TableJournal| journal.step == TableStep::Done && journal.oid == plan.relation().oid;
+        let Some(journal) = self.journals.get(&topic).filter(done) else { return };
+        let table =
+            PublishedTable { oid: journal.oid, schema: journal.schema.clone(), name: journal.name.clone(), terms: journal.terms.clone() };
+        let id = self.rebuild_id("key_changed", &format!("`{}.{}` has no key any more", table.schema, table.name));
+        self.start_table(&table, &topic, id, Mode::Differences, 0);
+        self.reading.look_later(&topic, KEY_GRACE);
     }
 
     /// A table that was renamed goes on in another topic. Should it take its old name again, the old topic has missed changes.

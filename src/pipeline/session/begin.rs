@@ -43,7 +43,8 @@ impl Service {
         let now = i64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()).unwrap_or(i64::MAX);
         let (held, mut tables) = held.map_or((None, Vec::new()), |(progress, tables)| (Some(progress), tables));
         let mut automatic: Vec<i64> = held.as_ref().map(|held| held.automatic_rebuilds.clone()).unwrap_or_default();
-        automatic.retain(|begun| now - begun < 3_600);
+        // A clock that was ahead does not count for ever.
+        automatic.retain(|begun| (0..3_600).contains(&(now - begun)));
         if reason.automatic() && !self.rebuild_is_asked_for {
             if matches!(reason, Reason::Conflict { .. }) && config.rebuild.on_conflict == crate::config::OnConflict::Stop {
                 return Err(Refusal::Conflict { reason: reason.clone() }.into());
@@ -174,6 +175,9 @@ impl Service {
         progress.batch = BatchId { instance: self.instance.clone(), number: self.batch_number };
         self.batch_number += 1;
         for table in tables.iter_mut().filter(|table| table.step != TableStep::Done) {
+            // What is sent again is another event than before.
+            progress.table_epoch += 1;
+            table.epoch = progress.table_epoch;
             table.step = TableStep::Waiting;
             if table.mode == Mode::Differences {
                 table.mode = Mode::Resend;

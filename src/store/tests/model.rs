@@ -98,7 +98,7 @@ impl Model {
                     self.transactions.insert(Lsn::new(u64::from(lsn)), record(xid));
                 }
                 Change::Index(topic, complete) => {
-                    let index = IndexRecord { number: TOPICS[topic], complete, key: vec!["id".to_owned()] };
+                    let index = IndexRecord { number: TOPICS[topic], complete, key: vec!["id".to_owned()], form: String::new() };
                     said.put_index(&format!("t{topic}"), index.clone());
                     self.indexes.insert(format!("t{topic}"), index);
                 }

@@ -70,6 +70,22 @@ fn a_kill_at_any_step_between_leaves_no_row_in_part_and_sends_none_twice() {
     }
 }
 
+/// Only the state folder knew which rows they are.
+#[test]
+fn a_state_folder_lost_between_leaves_no_row_in_part() {
+    let postgres = Postgres::start();
+    postgres.sql(ITEMS);
+    let mut walgate = loaded(Walgate::of(&postgres), &postgres);
+    assert!(walgate.stop().success());
+    walgate.start_again_with_fault("deliver.applied");
+    postgres.sql("UPDATE item SET id = id + 100 WHERE id <= 5");
+    walgate.wait_exit(Duration::from_mins(1));
+    std::fs::remove_dir_all(walgate.state_directory()).unwrap();
+    walgate.start_again();
+    wait_until_whole(&mut walgate, &postgres, 101..=105);
+    walgate.events().assert_no_duplicate_ids();
+}
+
 #[test]
 fn a_table_altered_meanwhile_is_not_read_as_a_whole() {
     let postgres = Postgres::start();
