@@ -254,8 +254,10 @@ pub struct Retry {
     pub backoff_min: Duration,
     /// Longest pause.
     pub backoff_max: Duration,
-    /// All attempts together, since the last success.
+    /// All attempts together, since the last one that worked.
     pub total: Duration,
+    /// The same, while none has worked yet.
+    pub start: Duration,
 }
 
 #[derive(Clone, Copy, Debug)]

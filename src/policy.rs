@@ -240,7 +240,9 @@ fn sqlstate_advice(sqlstate: &str) -> &'static str {
         "53400" => "raise `max_replication_slots` at the source, or drop slots that nobody uses",
         "55006" => "another connection uses the slot: find it by `active_pid` in pg_replication_slots",
         "3D000" => "correct the database's name in the source's address",
-        "42501" => "grant the role REPLICATION, and SELECT on the published tables (BYPASSRLS where they have row security)",
+        "42501" => {
+            "grant what the message names: REPLICATION, SELECT on the published tables (BYPASSRLS where they have row security), CREATE on the database for a publication; `walgate check` prints the statements"
+        }
         "42704" | "55000" => "look at the slot and the publication in pg_replication_slots and pg_publication",
         code if code.starts_with("08") => LOOK_AT_SERVER,
         code if code.starts_with("28") => LOOK_AT_LOGIN,
@@ -255,30 +257,33 @@ pub struct Backoff {
     retry: Retry,
     next: Duration,
     spent: Duration,
+    /// Some attempt has worked: what fails now is an outage, not a mistake in what was set.
+    has_worked: bool,
 }
 
 impl Backoff {
     #[must_use]
     pub fn new(retry: Retry) -> Self {
-        Self { retry, next: retry.backoff_min, spent: Duration::ZERO }
+        Self { retry, next: retry.backoff_min, spent: Duration::ZERO, has_worked: false }
     }
 
-    /// The pause before the next attempt, after one that took `attempt`; `None`: the budget is spent. `random` spreads
-    /// it from half to the whole; it never goes past the end of the budget, so that an attempt is made there.
-    pub fn pause(&mut self, attempt: Duration, random: u64) -> Option<Duration> {
+    /// The pause before the next attempt, after one that took `attempt`; `None`: the budget is spent. One that worked
+    /// for a while costs nothing, however long it took: a new budget begins with its failure. `random` spreads the pause
+    /// from half to the whole; it never goes past the end of the budget, so that an attempt is made there.
+    pub fn pause(&mut self, attempt: Duration, worked: bool, random: u64) -> Option<Duration> {
+        if worked {
+            *self = Self { has_worked: true, ..Self::new(self.retry) };
+        }
+        let attempt = if worked { Duration::ZERO } else { attempt };
         self.spent = self.spent.saturating_add(attempt);
-        let left = self.retry.total.checked_sub(self.spent).filter(|left| !left.is_zero())?;
+        let budget = if self.has_worked { self.retry.total } else { self.retry.start.min(self.retry.total) };
+        let left = budget.checked_sub(self.spent).filter(|left| !left.is_zero())?;
         let whole = self.next.min(self.retry.backoff_max);
         let share = f64::from(u32::try_from(random >> 32).unwrap_or(u32::MAX)) / f64::from(u32::MAX);
         let pause = (whole / 2 + (whole / 2).mul_f64(share)).min(left);
         self.next = whole.saturating_mul(2);
         self.spent += pause;
         Some(pause)
-    }
-
-    /// An attempt succeeded: the next failure begins a new budget.
-    pub fn reset(&mut self) {
-        *self = Self::new(self.retry);
     }
 }
 

@@ -31,8 +31,13 @@ struct Wanted {
 }
 
 pub(super) fn execute(config: Config, tables: Vec<String>, resend: bool, yes: bool, detach: bool) -> anyhow::Result<Exit> {
-    if resend && !yes && std::io::stdin().is_terminal() && !confirmed(&tables)? {
-        return Ok(Exit::Success);
+    if resend && !yes && !std::io::stdin().is_terminal() {
+        super::complain("`--resend` sends every row again: nobody can be asked here, so say `--yes`");
+        return Ok(Exit::Usage);
+    }
+    if resend && !yes && !confirmed(&tables)? {
+        super::complain("nothing is sent");
+        return Ok(Exit::Usage);
     }
     let wanted = Wanted { tables, resend, detach };
     match ask(&config.store.directory, &Request::Status) {

@@ -25,6 +25,8 @@ use crate::store::open::Claim;
 use crate::store::{Stamp, Store, StoreError};
 use crate::telemetry::Chain;
 
+/// Signals within so long a time are one.
+const TOLD_ONCE: Duration = Duration::from_millis(300);
 /// For what runs still, once everything is recorded.
 const CLOSING: Duration = Duration::from_secs(1);
 
@@ -118,20 +120,41 @@ where
         config: Arc::clone(&config),
     };
     let mut sessions = tokio::spawn(sessions(service, stopped));
+    let mut told_to_stop = false;
     let exit = tokio::select! {
         exit = &mut sessions => exit?,
-        _ = terminate.recv() => finish(&stop, &mut sessions, &mut terminate, &mut interrupt, &config).await?,
-        _ = interrupt.recv() => finish(&stop, &mut sessions, &mut terminate, &mut interrupt, &config).await?,
-        _ = hangup.recv() => finish(&stop, &mut sessions, &mut terminate, &mut interrupt, &config).await?,
+        () = told(&mut terminate, &mut interrupt, &mut hangup) => {
+            told_to_stop = true;
+            finish(&stop, &mut sessions, &mut terminate, &mut interrupt, &config).await?
+        }
         outcome = until(commands) => match finish(&stop, &mut sessions, &mut terminate, &mut interrupt, &config).await? {
             Exit::Success => outcome?,
             failure => failure,
         },
     };
+    let exit = if asked.for_rebuild && told_to_stop && exit == Exit::Success {
+        super::complain("stopped before the rebuild has ended: the next `walgate run` or `rebuild` goes on with it");
+        Exit::Refused
+    } else {
+        exit
+    };
     control.abort();
     board.update(|status| status.state = State::Stopped);
     tracing::info!(status = exit as u8, "stopped");
     Ok(exit)
+}
+
+/// A signal to stop has come.
+async fn told(
+    terminate: &mut tokio::signal::unix::Signal,
+    interrupt: &mut tokio::signal::unix::Signal,
+    hangup: &mut tokio::signal::unix::Signal,
+) {
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+        _ = hangup.recv() => {}
+    }
 }
 
 /// The open batch is finished, recorded and acknowledged; a second signal, or the time-out, leaves at once, which is
@@ -145,10 +168,22 @@ async fn finish(
 ) -> anyhow::Result<Exit> {
     tracing::info!("stopping");
     stop.send_replace(true);
+    // Some send a signal to the process and to its group: that is told once.
+    let told = Instant::now();
+    let again = async {
+        loop {
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+            }
+            if told.elapsed() >= TOLD_ONCE {
+                return;
+            }
+        }
+    };
     tokio::select! {
         exit = sessions => Ok(exit?),
-        _ = terminate.recv() => Ok(left_at_once()),
-        _ = interrupt.recv() => Ok(left_at_once()),
+        () = again => Ok(left_at_once()),
         () = tokio::time::sleep(config.run.shutdown_timeout) => {
             tracing::error!(after = ?config.run.shutdown_timeout, "the sink did not take the open batch: left without it, the next start sends it");
             Ok(Exit::Sink)
@@ -189,12 +224,9 @@ async fn sessions(mut service: Service, mut stopped: watch::Receiver<bool>) -> E
                 service.conflict = Some(reason);
             }
             Action::Retry(budget) => {
-                if service.worked {
-                    backoff.reset();
-                }
                 let mut random = [0; 8];
                 let _even_without = getrandom::fill(&mut random).is_err();
-                let Some(pause) = backoff.pause(begun.elapsed(), u64::from_ne_bytes(random)) else {
+                let Some(pause) = backoff.pause(begun.elapsed(), service.worked, u64::from_ne_bytes(random)) else {
                     tracing::error!(error = text, advice = advice_when_spent(&error), "the retry budget is spent");
                     return budget.exit();
                 };

@@ -4,6 +4,9 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
+use rdkafka::ClientConfig;
+use rdkafka::error::KafkaError;
+
 use super::meaning::Taking;
 use super::secret;
 use super::{ClientKeys, Kafka, Oversize};
@@ -115,5 +118,8 @@ fn allowed(name: &str, value: &str) -> Result<(), String> {
     if at_once && !value.parse::<u32>().is_ok_and(|value| (1..=5).contains(&value)) {
         return Err("has to be 1 to 5: with more requests at once records may change their order".to_owned());
     }
-    Ok(())
+    match ClientConfig::new().set(name, value).create_native_config() {
+        Err(KafkaError::ClientConfig(_, why, ..)) => Err(format!("is refused by the client library: {why}")),
+        _ => Ok(()),
+    }
 }

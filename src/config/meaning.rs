@@ -30,7 +30,7 @@ const NOT_IN_THIS_VERSION: [(&str, &[&str]); 6] = [
 ];
 
 /// Keys that may be set, for "did you mean".
-const KEYS: [&str; 59] = [
+const KEYS: [&str; 60] = [
     "stream",
     "source.url",
     "source.password_file",
@@ -87,6 +87,7 @@ const KEYS: [&str; 59] = [
     "retry.backoff_min",
     "retry.backoff_max",
     "retry.total",
+    "retry.start",
     "run.shutdown_timeout",
     "table",
     "format.style",
@@ -158,7 +159,7 @@ impl Taking<'_> {
                 .ok_or("has to be 1 to 63 bytes long".to_owned())
         });
         self.refuse_what_is_not_there();
-        let password_file = self.checked("source.password_file", Some(""), |text| Ok((!text.is_empty()).then(|| folder.join(text))))?;
+        let password_file = self.password_file(folder)?;
         let environment = self.environment;
         let tls = self.tls(folder)?;
         let postgres =
@@ -223,7 +224,9 @@ impl Taking<'_> {
         let format = self.format()?;
         let rebuild = Rebuild {
             automatic: self.boolean("rebuild.automatic", true)?,
-            max_per_hour: u32::try_from(self.size("rebuild.max_per_hour", 3, 0, 1_000)?).unwrap_or(u32::MAX),
+            max_per_hour: self.checked("rebuild.max_per_hour", Some("3"), |text| {
+                text.parse().ok().filter(|number| *number <= 1_000).ok_or_else(|| "has to be a number from 0 to 1000".to_owned())
+            })?,
             chunk_bytes: self.size("rebuild.chunk_bytes", 8 * MIB, 8192, 1 << 30)?,
             on_conflict: self.checked("rebuild.on_conflict", Some("rebuild"), |text| match text {
                 "rebuild" => Ok(OnConflict::Rebuild),
@@ -234,11 +237,31 @@ impl Taking<'_> {
         let retry = Retry {
             backoff_min: self.duration("retry.backoff_min", Duration::from_millis(200))?,
             backoff_max: self.duration("retry.backoff_max", Duration::from_secs(15))?,
-            total: self.duration("retry.total", Duration::from_mins(10))?,
+            total: self.duration("retry.total", Duration::from_hours(24))?,
+            start: self.duration("retry.start", Duration::from_mins(10))?,
         };
         let run = Run { shutdown_timeout: self.duration("run.shutdown_timeout", Duration::from_secs(30))? };
-        let tables = tables.into_iter().filter_map(|(origin, entries)| self.table(origin, entries)).collect();
+        let tables: Vec<Table> = tables.into_iter().filter_map(|(origin, entries)| self.table(origin, entries)).collect();
+        self.no_table_twice(&tables);
         Some(Config { stream, source, sink, batch, store, format, rebuild, tables, retry, run })
+    }
+
+    #[expect(clippy::option_option, reason = "a fault, or nothing written")]
+    fn password_file(&mut self, folder: &Path) -> Option<Option<PathBuf>> {
+        self.checked("source.password_file", Some(""), |text| {
+            let path = (!text.is_empty()).then(|| folder.join(text));
+            // Read again at each connection; here so that the fault is told with its place.
+            path.as_deref().map(super::secret::password_of_file).transpose().map_err(|error| error.to_string())?;
+            Ok(path)
+        })
+    }
+
+    fn no_table_twice(&mut self, tables: &[Table]) {
+        for (number, table) in tables.iter().enumerate() {
+            if tables.iter().take(number).any(|other| (&other.schema, &other.name) == (&table.schema, &table.name)) {
+                self.fault("table", None, format!("names `{}.{}` twice", table.schema, table.name));
+            }
+        }
     }
 
     fn store(&mut self, folder: &Path, sink: &Sink) -> Option<Store> {
@@ -278,7 +301,7 @@ impl Taking<'_> {
     pub(super) fn fault(&mut self, key: &str, entry: Option<&Entry>, why: String) {
         let origin = entry.map_or_else(|| self.nowhere.clone(), |entry| entry.origin.clone());
         // A connection string may hold a password, a client's key be one.
-        let is_secret = key == "source.url" || key.starts_with("sink.kafka.client.") && key.contains("pass");
+        let is_secret = key == "source.url" || ["pass", "secret", "token"].iter().any(|word| key.contains(word)) && !key.ends_with("_file");
         let value = entry.filter(|_| !is_secret).map(|entry| entry.value.shown());
         self.faults.push(Fault { origin, key: Some(key.to_owned()), value, why });
     }

@@ -48,6 +48,8 @@ pub struct Reading {
     asked: u64,
     /// Topics of done tables that have rows known only in part, perhaps.
     incomplete: BTreeSet<String>,
+    /// A rebuild has begun, and subscribers are not told of it yet.
+    begin_is_due: bool,
     /// Topics of tables that are not to be looked at before.
     later: BTreeMap<String, Instant>,
 }

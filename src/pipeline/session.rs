@@ -88,17 +88,6 @@ impl Service {
         let sql = Arc::new(Sql::connect(&config.source.postgres, &name, timeout).await?);
         let mut wire = Wire::connect(&config.source.postgres, Purpose::Replication, &name, timeout).await?;
         let system = system::look(&sql, &mut wire).await?;
-        let mut left_out = BTreeSet::new();
-        if config.source.create && !system.in_recovery {
-            let seen = publication::see_to(&sql, system.version, &config.source.publication, &config.source.tables, &mut left_out).await;
-            if let Err(error) = seen {
-                // The tables that are published already are streamed, whatever may not be done for others.
-                if publication::look(&sql, &config.source.publication).await?.is_none() {
-                    return Err(error.into());
-                }
-                tracing::warn!(error = %Chain(&error), "new tables cannot be published");
-            }
-        }
         let seen_in_sink = if self.take_over {
             let seen = self.settle().await?;
             self.end_other_instances(&sql, wire.backend_pid()).await?;
@@ -116,6 +105,18 @@ impl Service {
             self.adopt(progress, tables, &sql).await?;
         }
 
+        let mut left_out = BTreeSet::new();
+        let is_ours = held.as_ref().is_none_or(|(progress, _)| progress.system_identifier == system.system_identifier.to_string());
+        if config.source.create && !system.in_recovery && is_ours {
+            let seen = publication::see_to(&sql, system.version, &config.source.publication, &config.source.tables, &mut left_out).await;
+            if let Err(error) = seen {
+                // The tables that are published already are streamed, whatever may not be done for others.
+                if publication::look(&sql, &config.source.publication).await?.is_none() {
+                    return Err(error.into());
+                }
+                tracing::warn!(error = %Chain(&error), "new tables cannot be published");
+            }
+        }
         let publication = publication::look(&sql, &config.source.publication).await?;
         let options = replication::start_options(&config.source.publication);
         let fingerprint = Fingerprint {

@@ -9,8 +9,12 @@ use crate::postgres::ServerError;
 use crate::rebuild::reason::SlotFate;
 use crate::resume::Refusal;
 
-const RETRY: Retry =
-    Retry { backoff_min: Duration::from_millis(100), backoff_max: Duration::from_millis(400), total: Duration::from_secs(2) };
+const RETRY: Retry = Retry {
+    backoff_min: Duration::from_millis(100),
+    backoff_max: Duration::from_millis(400),
+    total: Duration::from_secs(2),
+    start: Duration::from_secs(2),
+};
 
 fn server(sqlstate: &str) -> SessionError {
     let source = ServerError { severity: "ERROR".to_owned(), sqlstate: sqlstate.to_owned(), message: String::new() };
@@ -128,24 +132,24 @@ fn advice_follows_the_sqlstate_when_the_budget_is_spent() {
 #[test]
 fn pauses_double_up_to_the_limit_and_end_exactly_with_the_budget() {
     let mut backoff = Backoff::new(RETRY);
-    let pauses: Vec<u128> = std::iter::from_fn(|| backoff.pause(Duration::ZERO, u64::MAX)).map(|pause| pause.as_millis()).collect();
+    let pauses: Vec<u128> = std::iter::from_fn(|| backoff.pause(Duration::ZERO, false, u64::MAX)).map(|pause| pause.as_millis()).collect();
     assert_eq!(pauses, [100, 200, 400, 400, 400, 400, 100]);
 }
 
 #[test]
 fn jitter_takes_at_most_half_of_a_pause() {
     for random in [0, 1, u64::MAX / 3, u64::MAX / 2, u64::MAX] {
-        let pause = Backoff::new(RETRY).pause(Duration::ZERO, random).unwrap();
+        let pause = Backoff::new(RETRY).pause(Duration::ZERO, false, random).unwrap();
         assert!((50..=100).contains(&pause.as_millis()), "{random}: {pause:?}");
     }
-    assert_eq!(Backoff::new(RETRY).pause(Duration::ZERO, 0), Some(Duration::from_millis(50)));
+    assert_eq!(Backoff::new(RETRY).pause(Duration::ZERO, false, 0), Some(Duration::from_millis(50)));
 }
 
 #[test]
 fn time_that_attempts_take_is_spent_too_and_success_gives_it_back() {
     let mut backoff = Backoff::new(RETRY);
-    assert!(backoff.pause(Duration::from_millis(1_500), 0).is_some());
-    assert_eq!(backoff.pause(Duration::from_secs(1), 0), None);
-    backoff.reset();
-    assert_eq!(backoff.pause(Duration::ZERO, u64::MAX), Some(Duration::from_millis(100)));
+    assert!(backoff.pause(Duration::from_millis(1_500), false, 0).is_some());
+    assert_eq!(backoff.pause(Duration::from_secs(1), false, 0), None);
+    // What worked for hours does not use it up.
+    assert_eq!(backoff.pause(Duration::from_hours(5), true, u64::MAX), Some(Duration::from_millis(100)));
 }

@@ -59,7 +59,14 @@ fn judge(config: &Config, kafka: &Kafka, seen: &Survey) -> Vec<Finding> {
             _ => findings.push(judge_topic(config, kafka, &topic, found)),
         }
     }
-    findings.push(Finding::ok(Area::Sink, format!("{present} topics are there, {missing} will be made")));
+    findings.push(Finding::ok(Area::Sink, format!("topics of tables and progress: {present} are there, {missing} will be made")));
+    if kafka.client.0.get("security.protocol").is_some_and(|protocol| !protocol.eq_ignore_ascii_case("plaintext")) {
+        // Whether we may write is known once we do.
+        findings.push(
+            Finding::ok(Area::Sink, "the rights to write are not looked at; these commands give all that are needed")
+                .mended_by(survey::rights_commands(config, kafka).join("; ")),
+        );
+    }
     findings
 }
 
@@ -72,7 +79,14 @@ fn judge_topic(config: &Config, kafka: &Kafka, topic: &str, found: &Found) -> Fi
         }
         Found::Unfit => Finding::fault(Area::Sink, format!("the topic `{topic}` has to be compacted and of one partition"))
             .mended_by(survey::make_command(config, kafka, topic)),
-        Found::NotToBeMade(error) => Finding::fault(Area::Sink, format!("the topic `{topic}` cannot be made: {}", Chain(error)))
-            .mended_by(survey::make_command(config, kafka, topic)),
+        Found::NotToBeMade(error) => {
+            let finding = Finding::fault(Area::Sink, format!("the topic `{topic}` cannot be made: {}", Chain(error)));
+            match error {
+                SinkError::Kafka { fault, .. } if fault.code() == RDKafkaErrorCode::InvalidReplicationFactor => {
+                    finding.mended_by(fault.advice())
+                }
+                _ => finding.mended_by(survey::make_command(config, kafka, topic)),
+            }
+        }
     }
 }

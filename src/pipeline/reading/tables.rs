@@ -87,6 +87,7 @@ impl Emitter {
                 }
             }
         }
+        self.tell_begin();
     }
 
     /// A topic that lost records does not hold what the index says: every row is sent, and the index begins anew.
@@ -176,9 +177,14 @@ impl Emitter {
             if !rebuild.tables.iter().any(|held| held == topic) {
                 rebuild.tables.push(topic.to_owned());
             }
-            if first && rebuild.reason != "index_incomplete" {
-                self.write_mark(mark::Mark::Begin);
-            }
+            self.reading.begin_is_due |= first && rebuild.reason != "index_incomplete";
+        }
+    }
+
+    /// Once all tables of a rebuild that begins are listed.
+    fn tell_begin(&mut self) {
+        if std::mem::take(&mut self.reading.begin_is_due) {
+            self.write_mark(mark::Mark::Begin);
         }
     }
 
@@ -186,7 +192,7 @@ impl Emitter {
     pub(in crate::pipeline) fn operator_asks(&mut self, tables: &[String], resend: bool) -> Verdict {
         let name = |table: &PublishedTable| format!("{}.{}", table.schema, table.name);
         if let Some(unknown) = tables.iter().find(|wanted| !self.published.iter().any(|table| name(table) == **wanted)) {
-            return Verdict::Refused { why: format!("`{unknown}` is not in the publication") };
+            return Verdict::Refused { why: format!("`{unknown}` is not in the publication: tables are named `schema.table`") };
         }
         let chosen: Vec<(String, PublishedTable)> = self
             .published
@@ -216,6 +222,7 @@ impl Emitter {
         for (topic, table) in chosen {
             self.start_table(&table, &topic, id, mode, 0);
         }
+        self.tell_begin();
         Verdict::Accepted { id }
     }
 
@@ -258,6 +265,7 @@ impl Emitter {
             PublishedTable { oid: journal.oid, schema: journal.schema.clone(), name: journal.name.clone(), terms: journal.terms.clone() };
         let id = self.rebuild_id("key_changed", &format!("the key of `{}.{}` is another one", table.schema, table.name));
         self.start_table(&table, &topic, id, Mode::Resend, 0);
+        self.tell_begin();
     }
 
     /// A table whose key is gone is looked at: it may have another by then.
@@ -269,6 +277,7 @@ impl Emitter {
             PublishedTable { oid: journal.oid, schema: journal.schema.clone(), name: journal.name.clone(), terms: journal.terms.clone() };
         let id = self.rebuild_id("key_changed", &format!("`{}.{}` has no key any more", table.schema, table.name));
         self.start_table(&table, &topic, id, Mode::Differences, 0);
+        self.tell_begin();
         self.reading.look_later(&topic, KEY_GRACE);
     }
 
