@@ -15,6 +15,7 @@ use crate::admin::control::{Request, ask};
 use crate::config::{Config, SinkKind};
 use crate::exit::Exit;
 use crate::policy::source_advice;
+use crate::progress::Progress;
 use crate::store::{Stamp, Store, StoreError};
 use crate::telemetry::Chain;
 
@@ -70,12 +71,13 @@ pub(super) fn execute(config: &Config, json: bool) -> anyhow::Result<Exit> {
     let running = ask(&config.store.directory, &Request::Status).is_ok();
     let mut findings = vec![Finding::ok(Area::Config, format!("the configuration is that of stream `{}`", config.stream))];
     let mut topics = Vec::new();
-    if let Err(error) = runtime.block_on(source::look(config, running, &mut findings, &mut topics)) {
+    let delivered = delivered(config, running);
+    if let Err(error) = runtime.block_on(source::look(config, running, delivered.as_ref(), &mut findings, &mut topics)) {
         findings.push(Finding::fault(Area::Source, Chain(&error).to_string()).mended_by(source_advice(&error)));
     }
     drop(runtime); // the clients of the brokers have one of their own
     match &config.sink.kind {
-        SinkKind::File { directory, .. } => findings.push(look_at_folder(config, directory)),
+        SinkKind::File { directory, .. } => findings.push(look_at_folder(config, directory, delivered.is_some())),
         SinkKind::Kafka(kafka) => findings.extend(brokers::look(config, kafka, &topics)),
         SinkKind::Stdout | SinkKind::Null => {}
     }
@@ -111,7 +113,14 @@ fn print(findings: &[Finding], out: &mut impl std::io::Write) -> std::io::Result
     Ok(())
 }
 
-fn look_at_folder(config: &Config, directory: &Path) -> Finding {
+/// How far the stream was, as its state folder has it; `None` where it has delivered nothing, or a service runs.
+fn delivered(config: &Config, running: bool) -> Option<Progress> {
+    let stamp = Stamp { stream: config.stream.clone() };
+    let store = (!running).then(|| Store::open_read_only(&config.store.directory, &stamp).ok()).flatten()?;
+    store.progress().ok().flatten()
+}
+
+fn look_at_folder(config: &Config, directory: &Path, has_delivered: bool) -> Finding {
     let shown = directory.display();
     let unusable = |what| {
         Finding::fault(Area::Sink, what)
@@ -122,6 +131,13 @@ fn look_at_folder(config: &Config, directory: &Path) -> Finding {
     }
     let bytes = match std::fs::read(directory.join("committed.json")) {
         Ok(bytes) => bytes,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound && has_delivered => {
+            return Finding::warning(
+                Area::Sink,
+                format!("`{shown}` holds no events, and the stream has delivered some: all are sent anew"),
+            )
+            .mended_by("put the folder back, if it was moved");
+        }
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             return Finding::ok(Area::Sink, format!("events will go to `{shown}`, which holds none yet"));
         }

@@ -1,5 +1,7 @@
 //! The source, in the order in which a session meets it: connection, server, replication, publication, tables, slot.
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
 use crate::cli::check::server::{self, Server};
 use crate::cli::check::{Area, Finding, tables};
 use crate::config::{Config, Source};
@@ -7,40 +9,72 @@ use crate::event::topic::topic_name;
 use crate::postgres::slot::{self, Slot, SlotSeen};
 use crate::postgres::sql::Sql;
 use crate::postgres::wire::{Purpose, Wire};
-use crate::postgres::{SourceError, quote_identifier, quote_literal, system};
+use crate::postgres::{SourceError, quote_identifier, system};
+use crate::progress::Progress;
 use crate::telemetry::Chain;
 
 const APPLICATION_NAME: &str = "walgate check";
 
-/// Adds what is found, and the topics of the published tables to `topics`. `running`: a service of this stream runs, and is who uses the slot.
+/// Adds what is found, and the topics of the published tables to `topics`. `running`: a service of this stream runs, and is who uses the slot;
+/// `delivered`: how far it was, where it has delivered before and does not run.
 ///
 /// # Errors
 /// The server cannot be reached or asked.
-pub(super) async fn look(config: &Config, running: bool, findings: &mut Vec<Finding>, topics: &mut Vec<String>) -> Result<(), SourceError> {
+pub(super) async fn look(
+    config: &Config,
+    running: bool,
+    delivered: Option<&Progress>,
+    findings: &mut Vec<Finding>,
+    topics: &mut Vec<String>,
+) -> Result<(), SourceError> {
     let source = &config.source;
     let sql = Sql::connect(&source.postgres, APPLICATION_NAME, source.connect_timeout).await?;
     let server = server::look(&sql, &source.slot).await?;
     findings.extend(server.judge());
-    findings.push(look_at_replication(source, &sql, &server).await);
+    findings.extend(look_at_replication(source, &sql, &server, delivered).await);
     let tables = tables::look(source, &sql, &server, findings).await?;
     topics.extend(tables.iter().map(|(schema, table)| topic_name(&config.sink.topic_prefix, schema, table)));
     let seen = slot::look(&sql, server.version, &source.slot).await?;
-    findings.push(Expected { slot: &source.slot, create: source.create, database: &server.database, running }.judge(&seen));
+    let leave = delivered.map(|delivered| leave_to_rebuild(config, delivered));
+    findings.push(Expected { slot: &source.slot, create: source.create, database: &server.database, running, leave }.judge(&seen));
     Ok(())
 }
 
 /// Only a connection proves the right: services that rent out PostgreSQL give it by other means than the attribute.
-async fn look_at_replication(source: &Source, sql: &Sql, server: &Server) -> Finding {
+async fn look_at_replication(source: &Source, sql: &Sql, server: &Server, delivered: Option<&Progress>) -> Vec<Finding> {
     let connecting = Wire::connect(&source.postgres, Purpose::Replication, APPLICATION_NAME, source.connect_timeout).await;
     let identified = match connecting {
         Ok(mut wire) => system::look(sql, &mut wire).await,
         Err(error) => Err(error),
     };
-    match identified {
-        Ok(system) => Finding::ok(Area::Source, format!("role `{}` may replicate, timeline {}", server.role, system.timeline)),
+    let finding = match identified {
+        Ok(system) => {
+            let may = Finding::ok(Area::Source, format!("role `{}` may replicate, timeline {}", server.role, system.timeline));
+            let found = system.system_identifier.to_string();
+            let other = delivered.filter(|delivered| delivered.system_identifier != found);
+            let other = other.map(|delivered| {
+                let what = format!("another database system (`{found}`) than the stream's (`{}`)", delivered.system_identifier);
+                Finding::fault(Area::Source, what).mended_by("correct `source.url`; a new stream for another system wants another `stream`")
+            });
+            return std::iter::once(may).chain(other).collect();
+        }
         Err(error) if server.may_replicate => Finding::fault(Area::Source, format!("no replication connection: {}", Chain(&error))),
         Err(_) => Finding::fault(Area::Source, format!("role `{}` may not replicate", server.role))
             .mended_by(format!("ALTER ROLE {} REPLICATION", server.quoted_role())),
+    };
+    vec![finding]
+}
+
+/// Whether a rebuild that is due begins by itself; the error: why not.
+fn leave_to_rebuild(config: &Config, delivered: &Progress) -> Result<(), &'static str> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| i64::try_from(now.as_secs()).unwrap_or(i64::MAX));
+    let lately = delivered.automatic_rebuilds.iter().filter(|begun| (0..3_600).contains(&(now - **begun))).count();
+    if !config.rebuild.automatic {
+        Err("`rebuild.automatic = false` leaves it to you: `walgate rebuild`")
+    } else if lately >= config.rebuild.max_per_hour as usize {
+        Err("`rebuild.max_per_hour` is used up: find out why the slot goes, then `walgate rebuild`")
+    } else {
+        Ok(())
     }
 }
 
@@ -52,12 +86,17 @@ struct Expected<'s> {
     database: &'s str,
     /// A service of this stream runs, and is who uses the slot.
     running: bool,
+    /// Where the stream has delivered before: whether it rebuilds by itself.
+    leave: Option<Result<(), &'static str>>,
 }
 
 impl Expected<'_> {
     fn judge(&self, seen: &SlotSeen) -> Finding {
         let name = self.slot;
         let slot = match seen {
+            SlotSeen::Missing if self.create && self.leave.is_some() => {
+                return self.rebuild_is_due(format!("the slot `{name}` is gone: a rebuild is due"));
+            }
             SlotSeen::Missing if self.create => return Finding::ok(Area::Source, format!("the slot `{name}` will be made")),
             SlotSeen::Missing => {
                 return Finding::fault(Area::Source, format!("the slot `{name}` does not exist"))
@@ -69,8 +108,7 @@ impl Expected<'_> {
             return Finding::fault(Area::Source, format!("the slot `{name}` {why}")).mended_by("set `source.slot` to another name");
         }
         if let Some(why) = slot.lost() {
-            let drop = format!("`walgate run` makes it again and rebuilds; or SELECT pg_drop_replication_slot({})", quote_literal(name));
-            return Finding::warning(Area::Source, format!("the slot `{name}` is lost (`{why}`)")).mended_by(drop);
+            return self.rebuild_is_due(format!("the slot `{name}` is lost (`{why}`): a rebuild is due"));
         }
         match slot.active_pid {
             Some(pid) if !self.running => Finding::warning(
@@ -83,6 +121,15 @@ impl Expected<'_> {
                     .mended_by("ALTER SYSTEM SET max_slot_wal_keep_size = …; SELECT pg_reload_conf(); -- more than that")
             }
             _ => Finding::ok(Area::Source, format!("the slot `{name}` is {} and keeps {} bytes of log", slot.wal_status, slot.kept_bytes)),
+        }
+    }
+}
+
+impl Expected<'_> {
+    fn rebuild_is_due(&self, what: String) -> Finding {
+        match self.leave {
+            Some(Err(why)) => Finding::fault(Area::Source, what).mended_by(why),
+            _ => Finding::warning(Area::Source, what).mended_by("`walgate run` makes the slot again and sends the differences"),
         }
     }
 }
@@ -131,7 +178,7 @@ mod tests {
     #[test]
     fn a_slot_is_usable_lost_or_somebody_elses() {
         let check = |seen: SlotSeen, create: bool, running: bool, severity: Severity, what: &str| {
-            let finding = Expected { slot: "walgate_shop", create, database: "shop", running }.judge(&seen);
+            let finding = Expected { slot: "walgate_shop", create, database: "shop", running, leave: None }.judge(&seen);
             assert_eq!(finding.severity, severity, "{finding:?}");
             assert!(finding.what.contains(what), "{finding:?}");
         };
@@ -146,5 +193,9 @@ mod tests {
         check(present(Slot { plugin: "wal2json".to_owned(), ..slot() }), true, false, Severity::Fault, "wal2json");
         check(present(Slot { plugin: String::new(), ..slot() }), true, false, Severity::Fault, "physical");
         check(present(Slot { database: "other".to_owned(), ..slot() }), true, false, Severity::Fault, "`other`");
+        let due =
+            |leave| Expected { slot: "s", create: true, database: "shop", running: false, leave: Some(leave) }.judge(&SlotSeen::Missing);
+        assert_eq!(due(Ok(())).severity, Severity::Warning);
+        assert_eq!(due(Err("it is left to you")).severity, Severity::Fault);
     }
 }
