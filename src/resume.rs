@@ -144,9 +144,6 @@ pub fn decide(seen: &Seen<'_>) -> Decision {
 
 fn refusal(seen: &Seen<'_>) -> Option<Refusal> {
     let system = seen.system;
-    if seen.publication.is_none() {
-        return Some(Refusal::NoPublication { name: seen.publication_name.to_owned(), options: publication::options(seen.system.version) });
-    }
     if system.in_recovery {
         return Some(Refusal::Standby);
     }
@@ -158,7 +155,12 @@ fn refusal(seen: &Seen<'_>) -> Option<Refusal> {
     {
         return Some(Refusal::ForeignSlot { name: seen.slot_name.to_owned(), what });
     }
-    other_source(system, seen.recorded?).filter(|_| !seen.accept_source)
+    let other = seen.recorded.and_then(|recorded| other_source(system, recorded)).filter(|_| !seen.accept_source);
+    // Last: what is missing at another system is no matter.
+    other.or_else(|| {
+        let missing = || Refusal::NoPublication { name: seen.publication_name.to_owned(), options: publication::options(system.version) };
+        seen.publication.is_none().then(missing)
+    })
 }
 
 fn foreign_slot(slot: &Slot, database: &str) -> Option<ForeignSlot> {

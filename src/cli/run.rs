@@ -2,7 +2,9 @@
 //!
 //! `walgate rebuild` runs the same service where none runs, until its rebuild has ended.
 
+use std::fs::File;
 use std::future::Future;
+use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -106,7 +108,7 @@ where
     };
     let service = Service {
         store: Arc::new(store),
-        sink: Some(make_sink(&config, &board, InstanceId::random()?)),
+        sink: Some(make_sink(&config, &board, InstanceId::random()?)?),
         board: board.clone(),
         instance: InstanceId::random()?,
         batch_number: 1,
@@ -256,13 +258,18 @@ async fn stop_while_nothing_is_delivered(board: &Board, stopped: &mut watch::Rec
     }
 }
 
-fn make_sink(config: &Config, board: &Board, writer: InstanceId) -> Box<dyn Sink> {
-    match &config.sink.kind {
+fn make_sink(config: &Config, board: &Board, writer: InstanceId) -> std::io::Result<Box<dyn Sink>> {
+    Ok(match &config.sink.kind {
         SinkKind::File { directory, segment_bytes } => {
             Box::new(FileSink::new(directory.clone(), *segment_bytes, config.stream.clone(), &config.sink.headers))
         }
         SinkKind::Kafka(kafka) => Box::new(KafkaSink::new(config, kafka.as_ref().clone(), board.clone(), writer)),
-        SinkKind::Stdout => Box::new(StdoutSink::new(std::io::stdout(), &config.sink.headers)),
+        SinkKind::Stdout => Box::new(StdoutSink::new(standard_output()?, &config.sink.headers)),
         SinkKind::Null => Box::new(NullSink),
-    }
+    })
+}
+
+/// Not std's: a write that blocks would hold its lock, and an exit that flushes would wait for it.
+fn standard_output() -> std::io::Result<File> {
+    std::io::stdout().as_fd().try_clone_to_owned().map(File::from)
 }

@@ -8,12 +8,12 @@ use crate::sink::example;
 
 /// The findings, the one that decides first. `resume` is what is left.
 const PRECEDENCE: [&str; 19] = [
-    "no_publication",
     "standby",
     "wal_level",
     "foreign_slot",
     "other_system",
     "older_timeline",
+    "no_publication",
     "sink_lost_data",
     "first_start",
     "source_accepted",
