@@ -1,6 +1,7 @@
 //! The log is lost again while a table waits to be read. What was delivered of it meanwhile counts: a row that
 //! subscribers hold and that is gone is deleted, one that was undone is undone for them.
 
+use super::lab::json::Json;
 use super::lab::postgres::Postgres;
 use super::lab::walgate::{SLOT, Walgate};
 
@@ -33,15 +34,14 @@ fn prepared() -> (Postgres, Walgate) {
          CREATE TABLE item (id int PRIMARY KEY, name text);
          INSERT INTO item SELECT n, 'item ' || n FROM generate_series(1, 100) n",
     );
-    let walgate = Walgate::of(&postgres).set("rebuild.chunk_bytes", "64KiB").prepare();
+    let walgate = Walgate::of(&postgres).prepare();
     (postgres, walgate)
 }
 
 fn check_lost_while_item_waits(postgres: &Postgres, walgate: &mut Walgate, rebuild: u64) {
+    walgate.set("rebuild.chunk_bytes", "8KiB"); // seconds
     walgate.start_again();
-    walgate.wait_for("a rebuild is under way", |status| status.get("rebuild").is_some());
-    let lock = postgres.session();
-    lock.sql("BEGIN; LOCK TABLE first IN ACCESS EXCLUSIVE MODE");
+    walgate.wait_for("`first` is read", |status| step_of(status, "first") == Some("chunks"));
     postgres.sql(
         "INSERT INTO item VALUES (101, 'gone before it is read');
          UPDATE item SET name = 'undone before it is read' WHERE id <= 3;
@@ -49,10 +49,9 @@ fn check_lost_while_item_waits(postgres: &Postgres, walgate: &mut Walgate, rebui
     );
     walgate.wait_until_caught_up(postgres);
     let status = walgate.status().expect("it runs");
-    let step = |table: &str| status.get("rebuild")?.get("tables")?.get(&format!("lab.public.{table}"))?.get("step")?.as_text();
-    assert_eq!((step("first"), step("item")), (Some("chunks"), Some("waiting")), "{status}");
+    assert_eq!((step_of(&status, "first"), step_of(&status, "item")), (Some("chunks"), Some("waiting")), "{status}");
     walgate.kill();
-    lock.sql("ROLLBACK");
+    walgate.set("rebuild.chunk_bytes", "8MiB");
     postgres.sql(
         "DELETE FROM item WHERE id = 101;
          UPDATE item SET name = 'item ' || id WHERE id <= 3;
@@ -66,4 +65,8 @@ fn check_lost_while_item_waits(postgres: &Postgres, walgate: &mut Walgate, rebui
     events.assert_no_duplicate_ids();
     events.assert_order_rises_per_key();
     events.assert_equals_table(postgres, "public.item");
+}
+
+fn step_of<'s>(status: &'s Json, table: &str) -> Option<&'s str> {
+    status.get("rebuild")?.get("tables")?.get(&format!("lab.public.{table}"))?.get("step")?.as_text()
 }
